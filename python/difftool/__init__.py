@@ -22,16 +22,15 @@ def run(command, out=None, **flags):
 
     The folder `out` keeps the run, and `out`.npz the matrices of `heatmap`. Without it, the files are gone when the result is.
     """
-    kept = None if out else tempfile.TemporaryDirectory(prefix="difftool-")
-    folder = Path(out or Path(kept.name) / "run")
+    resumed = flags.get("resume")
+    if resumed and out:
+        raise Error("out and resume: a run that is resumed has its folder")
+    kept = None if out or resumed else tempfile.TemporaryDirectory(prefix="difftool-")
+    folder = Path(resumed or out or Path(kept.name) / "run")
     if command == "heatmap":
         folder.parent.mkdir(parents=True, exist_ok=True)
         flags.setdefault("data", f"{folder}.npz")
-    if flags.get("resume"):
-        folder = Path(flags["resume"])
-        arguments = [command]
-    else:
-        arguments = [command, f"--out={folder}"]
+    arguments = [command] if resumed else [command, f"--out={folder}"]
     for name, given in flags.items():
         for value in [given] if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__") else given:
             if value is not None and value is not False:

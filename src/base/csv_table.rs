@@ -1,12 +1,20 @@
 //! CSV files of any program: commas, semicolons, tabs or bars between fields, decimal points or commas, a byte order mark.
 
 use super::files;
+use super::json_objects::is_json;
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use csv::{ErrorKind, Position, StringRecord};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Chain, Cursor, Read};
 use std::path::{Path, PathBuf};
+
+/// How files of other formats begin.
+const OTHER_FORMATS: [(&[u8], &str); 3] = [
+    (b"PK\x03\x04", "a workbook or another ZIP archive"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x1f\x8b", "compressed (gzip)"),
+];
 
 /// Longest first line in which the separator is looked for.
 const LONGEST_HEADER: u64 = 1 << 20;
@@ -16,6 +24,9 @@ const LONGEST_HEADER: u64 = 1 << 20;
 pub(crate) struct DecimalSign(char);
 
 impl DecimalSign {
+    /// That of JSON.
+    pub(crate) const POINT: Self = Self('.');
+
     /// Returns a number of the file with a decimal point.
     pub(crate) fn with_point(self, number: &str) -> Cow<'_, str> {
         match self.0 {
@@ -87,6 +98,10 @@ impl CsvTable {
             !first.starts_with(&[0xff, 0xfe]) && !first.starts_with(&[0xfe, 0xff]),
             "{shown} is UTF-16: save it as CSV in UTF-8"
         );
+        for (magic, what) in OTHER_FORMATS {
+            ensure!(!first.starts_with(magic), "{shown} is {what}: save it as CSV in UTF-8");
+        }
+        ensure!(!is_json(&first), "{shown} is JSON, and a CSV is expected");
         let separator = separator_of(&first);
         let crlf = u64::from(first.ends_with(b"\r\n"));
         let bytes = CountQuotes { inner: Cursor::new(first).chain(file), quotes: 0 };

@@ -3,8 +3,10 @@
 pub(crate) mod csv_table;
 pub mod error;
 pub mod files;
+pub(crate) mod foreign_table;
 pub mod hash;
 pub(crate) mod html;
+pub(crate) mod json_objects;
 pub mod machine;
 pub mod memory;
 pub mod model_files;

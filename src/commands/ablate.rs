@@ -5,7 +5,7 @@ mod each_head;
 mod flow;
 mod screen;
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
 use super::shared::{Measured, RunFlags};
@@ -58,7 +58,7 @@ pub(super) static ABLATE: Command = Command {
         screen,
         tables: &[],
         figures: &FIGURES,
-        next: "difftool heads, the role of each head",
+        next: Next::measuring("heads", "the role of each head"),
     }),
 };
 
@@ -140,7 +140,7 @@ pub(super) struct AblateFlags {
         value_name = "PARTS"
     )]
     pub parts: Vec<AblatePart>,
-    /// Which heads are best, on prompts of their own [default: attribution; share_out where there is none]
+    /// Which heads are best, on prompts of their own [default: cost; share_out where there is none]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_enum, value_name = "RANKING", hide_short_help = true)]
     pub rank: Option<Ranking>,
@@ -337,7 +337,7 @@ impl AblateFlags {
 
     /// Takes out the best heads, in several numbers, and as many random ones each.
     fn best_and_random(&self, shape: &Smallest) -> Result<Vec<Treatment>> {
-        let usual = if shape.attributed { Ranking::Attribution } else { Ranking::ShareOut };
+        let usual = if shape.attributed { Ranking::Cost } else { Ranking::ShareOut };
         let by = self.rank.unwrap_or(usual);
         let mut treatments = Vec::new();
         for n in self.knocked_out(shape)? {

@@ -1,5 +1,7 @@
 //! `difftool claims`: does a differential model do what the paper says, compared with a standard one?
 
+#[cfg(test)]
+mod calibration;
 mod difficulty;
 mod figures;
 mod judge;
@@ -7,7 +9,7 @@ mod list;
 mod series;
 mod tables;
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::outliers;
@@ -53,7 +55,7 @@ pub(super) static CLAIMS_COMMAND: Command = Command {
         screen,
         tables: &[&CLAIMS_TABLE, &READINGS],
         figures: &FIGURES,
-        next: "difftool report RUN --out page.html",
+        next: Next::of_run("report RUN --out page.html", ""),
     }),
 };
 

@@ -2,6 +2,7 @@
 
 use super::command::{Action, Command};
 use super::COMMANDS;
+use crate::base::files;
 use anyhow::{Context as _, Result};
 use clap::{Args, FromArgMatches as _};
 use std::fs;
@@ -73,8 +74,16 @@ fn write_manual_pages(args: &ManualPages) -> Result<()> {
     let folder = &args.folder;
     // A page leaves out the help of flags that `-h` leaves out.
     let whole = command_line().mut_subcommands(|command| command.mut_args(|arg| arg.hide_short_help(false)));
-    let written = fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(whole, folder));
-    written.with_context(|| format!("cannot write manual pages to {}", folder.display()))
+    let cannot = || format!("cannot write manual pages to {}", folder.display());
+    // Written elsewhere first, so that nothing is written through a link with the name of a page.
+    let pages = tempfile::tempdir().with_context(cannot)?;
+    clap_mangen::generate_to(whole, pages.path()).and_then(|()| fs::create_dir_all(folder)).with_context(cannot)?;
+    for page in fs::read_dir(pages.path()).with_context(cannot)? {
+        let page = page.with_context(cannot)?;
+        let text = fs::read(page.path()).with_context(cannot)?;
+        files::replace(&folder.join(page.file_name()), |partial| Ok(fs::write(partial, text)?))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

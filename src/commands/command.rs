@@ -2,8 +2,10 @@
 
 use super::measuring::MeasuringFlags;
 use super::shared::{Measured, OutputArgs, PartArgs, RunFlags};
+use crate::base::terminal::quoted;
 use crate::base::values::tokens_name;
 use crate::figures::RunFigure;
+use crate::model::open::BY_DEFAULT;
 use crate::prompts::PromptDefaults;
 use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
@@ -50,7 +52,42 @@ pub(super) struct Measuring {
     /// Its figures; others are drawn by its flags.
     pub(super) figures: &'static [RunFigure],
     /// What to look at next.
-    pub(super) next: &'static str,
+    pub(super) next: Next,
+}
+
+/// A command to look at next, and what it shows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Next {
+    command: &'static str,
+    what: &'static str,
+    /// `true` if it measures the models of the run.
+    measures: bool,
+}
+
+impl Next {
+    /// A command that measures the same models.
+    pub(super) const fn measuring(command: &'static str, what: &'static str) -> Self {
+        Self { command, what, measures: true }
+    }
+
+    /// A command that reads the run.
+    pub(super) const fn of_run(command: &'static str, what: &'static str) -> Self {
+        Self { command, what, measures: false }
+    }
+
+    /// The command line for models, with what it shows: `difftool ablate --model ./x, what noise costs`.
+    pub(super) fn words(self, models: &[String]) -> String {
+        let Self { command, what, measures } = self;
+        let mut words = format!("difftool {command}");
+        if measures && models != BY_DEFAULT {
+            words.extend(models.iter().map(|model| format!(" --model {}", quoted(model))));
+        }
+        if what.is_empty() {
+            words
+        } else {
+            format!("{words}, {what}")
+        }
+    }
 }
 
 /// What was typed for a command that measures.

@@ -79,6 +79,9 @@ pub(super) enum TableFormat {
     Markdown,
 }
 
+/// Differences in a figure, at most: a page of them.
+const MOST_DRAWN: usize = 60;
+
 /// Compares.
 ///
 /// # Errors
@@ -91,6 +94,13 @@ fn run(args: &Compare) -> Result<()> {
     }
     let comparison = compare(request)?;
     let failures = failures(&args.fail_if, &comparison)?;
+    if args.plot.is_some() && comparison.rows.len() > MOST_DRAWN {
+        bail_usage!(
+            "--plot: {} differences, and a figure shows up to {MOST_DRAWN}: choose some with --metric and --where, or leave out \
+             --group-by",
+            comparison.rows.len()
+        );
+    }
     if !args.quiet {
         // A reader of stderr who has gone away is no reason to stop.
         let _ = std::io::stderr().write_all(talk(&comparison).as_bytes());

@@ -11,10 +11,10 @@ use crate::bail_usage;
 use crate::base::error::{is_usage, unless_broken_pipe, ExpectationFailed};
 use crate::base::terminal::quoted_path;
 use crate::figures::RunFigure;
-use crate::results::folder::{check_out, CELLS, COMMAND, EXPERIMENT, RESULTS};
+use crate::results::folder::{check_out, BEGUN, CELLS, COMMAND, EXPERIMENT, RESULTS};
 use crate::results::table::plural;
 use crate::results::Frame;
-use crate::run::{finished_frame, Run, RunPart, RunStart, Series, Setups};
+use crate::run::{finished_frame, possible_series, Run, RunPart, RunStart, Setups};
 use anyhow::{bail, Context, Result};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -55,9 +55,10 @@ pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
 pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, mut part: RunPart) -> Result<()> {
     let started = Instant::now();
     let Some(setups) = load(&mut experiment, output, &mut part)? else { return Ok(()) };
-    // From here on there is a run that can be continued.
+    let (series, left_out) = possible_series(setups, part.shard)?;
+    let mut run = Run::prepare(series, left_out, part, output.style())?;
+    // From here on there is a run that can be continued; before, a signal ends the process.
     let stop = stop_on_signal("the prompts in progress")?;
-    let mut run = prepare(setups, output, part)?;
     measure(&mut run, &stop)?;
     // The records are on disk: an error from here on does not keep the other files from being written.
     let printed = print(&run, output);
@@ -94,16 +95,6 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
     setups.map(Some).map_err(|error| with_file(error, part))
 }
 
-/// Checks the prompts, and opens the run folder.
-fn prepare(Setups { each, left_out }: Setups, output: &OutputArgs, part: RunPart) -> Result<Run> {
-    let mut series = Vec::new();
-    for setup in each {
-        let measures = setup.measures()?;
-        series.push(Series::new(setup, measures));
-    }
-    Run::prepare(series, left_out, part, output.style())
-}
-
 /// Says of a usage error of a run that is resumed or merged where its flags come from: their paths are those of the folder in which
 /// it began.
 fn with_file(error: anyhow::Error, part: &RunPart) -> anyhow::Error {
@@ -136,7 +127,7 @@ fn measure(run: &mut Run, stop: &AtomicBool) -> Result<()> {
 /// Removes the files of a stopped run on one prompt, which cannot be resumed.
 fn discard(run: &Run) -> Result<()> {
     let folder = run.folder.path();
-    for file in [RESULTS, CELLS, EXPERIMENT, COMMAND] {
+    for file in [RESULTS, CELLS, EXPERIMENT, BEGUN, COMMAND] {
         let _ = std::fs::remove_file(folder.join(file));
     }
     let _ = std::fs::remove_dir(folder);

@@ -204,7 +204,7 @@ mod tests {
 command = "quantize"
 question = "Does it?"
 bits = [8, "fp8"]
-scope = "block"
+scope = ["block"]
 of = "qk"
 
 [prompts]
@@ -235,7 +235,7 @@ reading = { bos = "auto" }
     fn a_file_reads_back_as_it_was_written() {
         let experiment = Experiment::parse(FILE, "x.toml").unwrap();
         let spec: QuantizeFlags = experiment.flags.to_toml().unwrap().try_into().unwrap();
-        assert_eq!((spec.bits.as_slice(), spec.scope), ([Format::Int(8), Format::Fp8].as_slice(), Some(Scope::Block)));
+        assert_eq!((spec.bits.as_slice(), spec.scope), ([Format::Int(8), Format::Fp8].as_slice(), vec![Scope::Block]));
         assert_eq!(spec.prompts.ctx_tok(), [512, 1024, 2048]);
         let again = Experiment::parse(&experiment.to_toml().unwrap(), "y.toml").unwrap();
         assert_eq!(format!("{again:?}"), format!("{experiment:?}"));

@@ -2,11 +2,11 @@
 
 mod figure;
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::heatmap::drawn_screen;
 use super::heatmap::DRAWN_HEADS;
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, PROMPTS};
 use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
 use crate::attention::HeadPlace;
 use crate::base::files;
@@ -49,7 +49,7 @@ pub(super) static EXPLORE: Command = Command {
         screen,
         tables: &[&DRAWN_HEADS],
         figures: &[],
-        next: "difftool heads, the role of each head",
+        next: Next::measuring("heads", "the role of each head"),
     }),
 };
 
@@ -67,7 +67,7 @@ fn screen(frame: &Frame) -> Screen {
 
 impl MeasuringFlags for ExploreFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        self.prompt.fill(models, "explore measures one prompt")
+        self.prompt.fill(models, Some(&PROMPTS), "explore measures one prompt")
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {

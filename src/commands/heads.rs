@@ -1,6 +1,6 @@
 //! `difftool heads`: what is each head for?
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
 use super::shared::{Measured, RunFlags};
@@ -8,7 +8,7 @@ use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 use crate::prompts::{Grid, NeedlePrompts};
-use crate::results::metric::{ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
+use crate::results::metric::{ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION};
 use crate::results::screen::{note_on_levels, Screen, ScreenTable};
 use crate::results::Frame;
 use crate::run::Plan;
@@ -31,7 +31,7 @@ pub(super) static HEADS: Command = Command {
         screen,
         tables: &[&STRONGEST, &ROLES, &SINKS],
         figures: &FIGURES,
-        next: "difftool ablate --parts heads, what heads cost",
+        next: Next::measuring("ablate --parts heads", "what heads cost"),
     }),
 };
 
@@ -60,6 +60,7 @@ fn note_on_agreement(frame: &Frame) -> Option<String> {
     }
     let numbers = [
         ("noise", MAP_COSINE.of(NOISE_REGION)),
+        ("with strangers", MAP_COSINE_STRANGERS.of(NOISE_REGION)),
         ("by chance", MAP_COSINE_CHANCE.of(NOISE_REGION)),
         ("answer", MAP_COSINE.of(ANSWER_REGION)),
         ("by chance", MAP_COSINE_CHANCE.of(ANSWER_REGION)),

@@ -4,7 +4,7 @@ mod draw;
 mod drawn;
 mod matrices;
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::{without_parts, Measured, OnePrompt, RunFlags};
@@ -46,7 +46,7 @@ pub(super) static HEATMAP: Command = Command {
         screen,
         tables: &[&DRAWN_LAYERS],
         figures: &[],
-        next: "difftool explore, a page of every head's map",
+        next: Next::measuring("explore", "a page of every head's map"),
     }),
 };
 
@@ -88,7 +88,7 @@ pub(super) fn drawn_screen(heads: &str, frame: &Frame, drawn: &RunTable) -> Scre
 
 impl MeasuringFlags for HeatmapFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        self.prompt.fill(models, "heatmap measures one prompt")
+        self.prompt.fill(models, None, "heatmap measures one prompt")
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {

@@ -52,6 +52,9 @@ pub(super) fn hidden(frame: &Frame) -> Option<ScreenTable> {
     let all: Vec<Estimate> = changes.iter().map(|change| change.log_prob_nats).chain(of_accuracy).collect();
     let decided: Vec<bool> = Verdict::of_table(&all).into_iter().map(|verdict| verdict != Verdict::Undecided).collect();
     let (of_nats, of_points) = decided.split_at(changes.len());
+    if frame.settings.len() == 1 {
+        return with_intervals(frame, &changes, of_nats, of_points);
+    }
     let mut rows: Vec<&str> = changes.iter().map(|change| change.label.as_str()).collect();
     rows.dedup();
     let mut table = ModelRows::new("hidden: nats, points", &frame.models);
@@ -59,6 +62,29 @@ pub(super) fn hidden(frame: &Frame) -> Option<ScreenTable> {
         table.row(row, |model| {
             let at = changes.iter().position(|change| change.label == row && change.model == model);
             at.map_or_else(Cell::none, |at| changes[at].cell([of_nats[at], of_points[at]]))
+        });
+    }
+    table.table("hidden").map(ScreenTable::below)
+}
+
+/// The changes of one setting: two rows for each region, with intervals.
+fn with_intervals(frame: &Frame, changes: &[Change<'_>], of_nats: &[bool], of_points: &[bool]) -> Option<ScreenTable> {
+    let mut table = ModelRows::new("hidden", &frame.models);
+    let mut labels: Vec<&str> = changes.iter().map(|change| change.label.as_str()).collect();
+    labels.dedup();
+    for label in labels {
+        let at = |model: &String| changes.iter().position(|change| change.label == label && change.model == model);
+        table.row(format!("{}, nats", label.trim_start()), |model| {
+            at(model).map_or_else(Cell::none, |at| {
+                let change = changes[at].log_prob_nats;
+                Cell { decided: of_nats[at], ..Cell::number_in(change.value, change.interval, nats) }
+            })
+        });
+        table.row("  points", |model| {
+            at(model).and_then(|at| Some((at, changes[at].accuracy?))).map_or_else(Cell::none, |(at, change)| Cell {
+                decided: of_points[at],
+                ..Cell::number_in(change.value, change.interval, points)
+            })
         });
     }
     table.table("hidden").map(ScreenTable::below)

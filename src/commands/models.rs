@@ -67,18 +67,27 @@ impl OpenedModels {
         if prompts.ctx.is_empty() && !prompts.own.is_asked() {
             prompts.ctx = vec![self.ctx_tok(defaults.ctx_tok)?];
         }
+        prompts.fill(defaults, self.are_built_in())
+    }
+
+    /// The number of needles of one prompt of this length: as many as the commands on many prompts have.
+    pub(super) fn needles(&self, defaults: &PromptDefaults, ctx: TokenRange) -> usize {
+        let settings = defaults.settings(self.are_built_in(), ctx.single().unwrap_or(defaults.ctx_tok));
+        settings.last().map_or(1, |counts| counts.needles)
+    }
+
+    fn are_built_in(&self) -> bool {
         let built_in = open::built_in_names();
-        let is_built_in = |name: &String| built_in.contains(&name.strip_prefix(BUILT_IN).unwrap_or(name));
-        prompts.fill(defaults, self.names.iter().all(is_built_in))
+        self.names.iter().all(|name| built_in.contains(&name.strip_prefix(BUILT_IN).unwrap_or(name)))
     }
 
     /// The single length of a command; the [usual](Self::ctx_tok) one if none is given.
     ///
     /// # Errors
     /// A usage error that says `why` if there are several.
-    pub(super) fn one_ctx_tok(&self, given: Option<TokenRange>, why: &str) -> Result<TokenRange> {
+    pub(super) fn one_ctx_tok(&self, given: Option<TokenRange>, usual: usize, why: &str) -> Result<TokenRange> {
         match given {
-            None => self.ctx_tok(CTX_TOK),
+            None => self.ctx_tok(usual),
             Some(range) if range.single().is_some() => Ok(range),
             Some(_) => bail_usage!("--ctx: {why}; give one length"),
         }

@@ -1,6 +1,6 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::hidden::{hidden, note_on_hidden};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
@@ -51,7 +51,7 @@ pub(super) static NEEDLE: Command = Command {
         screen,
         tables: &[],
         figures: &FIGURES,
-        next: "difftool ablate, what noise costs",
+        next: Next::measuring("ablate", "what noise costs"),
     }),
 };
 

@@ -1,9 +1,9 @@
 //! `difftool nll`: how well text is predicted, by position in the window (the paper's Figure 4), and with or without the
 //! help of what was read before (its Table 6).
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::bail_usage;
 use crate::base::values::{FileName, TokenRange};
@@ -44,7 +44,7 @@ pub(super) static NLL: Command = Command {
         screen,
         tables: &[],
         figures: &FIGURES,
-        next: "difftool needle, retrieval from the context",
+        next: Next::measuring("needle", "retrieval from the context"),
     }),
 };
 
@@ -91,7 +91,7 @@ fn screen(frame: &Frame) -> Screen {
 
 impl MeasuringFlags for NllFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        let ctx = models.one_ctx_tok(self.ctx, ONE_LENGTH)?;
+        let ctx = models.one_ctx_tok(self.ctx, CTX_TOK, ONE_LENGTH)?;
         self.ctx = Some(ctx);
         if self.text.is_some() || self.ids.is_some() {
             self.stride.get_or_insert((ctx.single().unwrap_or(2) / 2).max(1).into());

@@ -1,8 +1,8 @@
 //! `difftool outliers`: the largest attention logits and hidden states (the paper's Table 5), and massive activations.
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::base::values::{FileName, TokenRange};
 use crate::figures::{lines, Line, LineAxes, LinePanel};
@@ -34,7 +34,7 @@ pub(super) static OUTLIERS: Command = Command {
         screen,
         tables: &[],
         figures: &[],
-        next: "difftool quantize, what few bits cost",
+        next: Next::measuring("quantize", "what few bits cost"),
     }),
 };
 
@@ -73,7 +73,7 @@ fn screen(frame: &Frame) -> Screen {
 
 impl MeasuringFlags for OutliersFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        let ctx = models.one_ctx_tok(self.ctx, "outliers pools windows of one length")?;
+        let ctx = models.one_ctx_tok(self.ctx, CTX_TOK, "outliers pools windows of one length")?;
         self.ctx = Some(ctx);
         self.samples.get_or_insert(POOLED_TOK.div_ceil(ctx.single().unwrap_or(1)));
         Ok(())

@@ -72,6 +72,12 @@ fn announce(run: &Run) {
         names.join(", "),
         run.folder.path().display()
     );
+    if let Some(kinds) = run.processors() {
+        crate::say!(
+            "shards were measured on processors of several kinds, whose sums differ in their last bits: {}",
+            kinds.join("; ")
+        );
+    }
     say_missed_depths(run.missed_depths());
     if let Some(copy) = run.put_aside() {
         crate::say!(

@@ -1,6 +1,6 @@
 //! `difftool quantize`: what survives when attention logits (the paper's Figure 8), or queries and keys, are cut to few bits?
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
 use super::shared::{grid, Measured, RunFlags};
@@ -15,7 +15,7 @@ use crate::results::metric::{
     ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
 use crate::results::run_table::{number_table, RunTable};
-use crate::results::screen::{note_on_condition, Screen, SideBySide};
+use crate::results::screen::{note_on_condition, note_on_limits, Screen, SideBySide};
 use crate::results::table::{key_column, words, Cell, Table, TableColumn};
 use crate::results::{Column, ConditionFacts, Frame, Number, Purpose};
 use crate::run::Plan;
@@ -41,7 +41,7 @@ pub(super) static QUANTIZE: Command = Command {
         screen,
         tables: &[],
         figures: &FIGURES,
-        next: "difftool outliers, the logits that set the scale",
+        next: Next::measuring("outliers", "the logits that set the scale"),
     }),
 };
 
@@ -54,9 +54,10 @@ pub(super) struct QuantizeFlags {
     /// Bits per number, 2 to 16; of queries and keys also fp8 (e4m3), nvfp4 and mxfp4
     #[arg(long, value_delimiter = ',', default_value = "16,8,6,4", value_name = "BITS")]
     pub bits: Vec<Format>,
-    /// Numbers that share one scale [default: tensor for logits, block for queries and keys]
-    #[arg(long, value_enum, hide_short_help = true)]
-    pub scope: Option<Scope>,
+    /// Numbers that share one scale; of several, the first at all bits, the others at the fewest [default: tensor,head for logits, block
+    /// for queries and keys]
+    #[arg(long, value_enum, value_delimiter = ',', hide_short_help = true)]
+    pub scope: Vec<Scope>,
     /// Leave attention sinks exact: their logits, or their keys, are not rounded and do not affect the scale
     #[arg(long, hide_short_help = true)]
     pub exempt_sinks: bool,
@@ -81,8 +82,9 @@ impl Default for QuantizeFlags {
 
 impl MeasuringFlags for QuantizeFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        let usual = if self.of == Quantised::Qk { Scope::Block } else { Scope::Tensor };
-        self.scope.get_or_insert(usual);
+        if self.scope.is_empty() {
+            self.scope = if self.of == Quantised::Qk { vec![Scope::Block] } else { vec![Scope::Tensor, Scope::Head] };
+        }
         models.fill(&mut self.prompts, &PROMPTS)
     }
 
@@ -107,6 +109,17 @@ impl MeasuringFlags for QuantizeFlags {
 }
 
 impl QuantizeFlags {
+    /// The first scope with all formats, and the others with that of the fewest bits.
+    fn scopes_and_formats(&self) -> Vec<(Scope, Format)> {
+        let fewest = self.bits.iter().copied().min_by_key(|format| format.bits());
+        let mut pairs = Vec::new();
+        for (place, &scope) in self.scope.iter().enumerate() {
+            let formats = self.bits.iter().copied().filter(|&format| place == 0 || Some(format) == fewest);
+            pairs.extend(formats.map(|format| (scope, format)));
+        }
+        pairs
+    }
+
     /// One condition for each number format, in one layer or in all.
     ///
     /// # Errors
@@ -115,10 +128,12 @@ impl QuantizeFlags {
         if let Some(bits) = repeated(&self.bits) {
             bail_usage!("--bits {bits} is named twice");
         }
+        if let Some(scope) = repeated(&self.scope) {
+            bail_usage!("--scope {} is named twice", scope.name());
+        }
         let mut conditions = Vec::new();
-        for &format in &self.bits {
+        for (scope, format) in self.scopes_and_formats() {
             let &Self { of, exempt_sinks, smooth, rotate, .. } = self;
-            let scope = self.scope.unwrap_or(Scope::Tensor);
             let layers = layer.map(|layer| vec![layer]);
             let quantiser = Quantiser { of, format, scope, smooth, rotate, exempt_sinks, layers };
             if let Err(mistake) = quantiser.check() {
@@ -142,12 +157,11 @@ fn screen(frame: &Frame) -> Screen {
         SideBySide { corner, plain: true, levels: true, ..SideBySide::of("fidelity", "", &flips) },
     ];
     let quantised = frame.conditions.0.iter().filter(|condition| bits(condition).is_some());
-    let fewest = quantised.min_by_key(|condition| bits(condition));
-    Screen {
-        tables: tables.iter().filter_map(|table| table.table(frame)).collect(),
-        notes: fewest.and_then(|fewest| note_on_condition(frame, &fewest.name)).into_iter().collect(),
-        ..Screen::default()
-    }
+    let fewest = quantised.clone().filter_map(bits).min();
+    let at_fewest = quantised.filter(|condition| bits(condition) == fewest);
+    let mut notes: Vec<String> = at_fewest.filter_map(|condition| note_on_condition(frame, &condition.name)).collect();
+    notes.extend(note_on_limits(frame));
+    Screen { tables: tables.iter().filter_map(|table| table.table(frame)).collect(), notes, ..Screen::default() }
 }
 
 /// The bits of a condition that quantises numbers.

@@ -1,6 +1,6 @@
 //! `difftool ratio`: attention to the answer against noise (the paper's Table 3 and Figure 1).
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::hidden::{hidden, note_on_hidden};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
@@ -11,7 +11,7 @@ use crate::measures::MeasureName;
 use crate::prompts::NeedlePrompts;
 use crate::results::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
 use crate::results::run_table::{number_table, RunTable};
-use crate::results::screen::{note_on_changes, Screen, SideBySide};
+use crate::results::screen::{note_on_changes, note_on_limits, Screen, SideBySide};
 use crate::results::table::Table;
 use crate::results::{Column, Frame, Number};
 use crate::run::Plan;
@@ -34,7 +34,7 @@ pub(super) static RATIO: Command = Command {
         screen,
         tables: &[],
         figures: &FIGURES,
-        next: "difftool heads, the role of each head",
+        next: Next::measuring("heads", "the role of each head"),
     }),
 };
 
@@ -82,7 +82,7 @@ fn screen(frame: &Frame) -> Screen {
     let attention = SideBySide::of("attention", "Attention", &numbers).table(frame);
     Screen {
         tables: attention.into_iter().chain(hidden(frame)).collect(),
-        notes: note_on_changes(frame).into_iter().chain(note_on_hidden(frame)).collect(),
+        notes: [note_on_changes(frame), note_on_hidden(frame), note_on_limits(frame)].into_iter().flatten().collect(),
         ..Screen::default()
     }
 }

@@ -10,7 +10,7 @@ use crate::base::memory::{peak_rss_bytes, size_name};
 use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
-use crate::run::{check, prompts_of, RunPart, RunShard, RunStart, Setups};
+use crate::run::{possible_series, RunPart, RunShard, RunStart, Series};
 use crate::train::TrainSpec;
 use anyhow::Result;
 use clap::{Args, FromArgMatches as _};
@@ -94,20 +94,13 @@ fn merge(args: &Merge) -> Result<()> {
 /// Loads and checks an experiment, without running it.
 fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunShard>) -> Result<()> {
     start_threads(output.threads)?;
-    let Setups { each, .. } = experiment.setups()?;
-    let setup = &each[0];
-    let mut prompts = 0;
-    let mut needed = 0;
-    for setup in &each {
-        let of_series = prompts_of(setup.grid.prompts(), shard);
-        setup.measures()?;
-        needed = check(setup, &of_series)?.pass_bytes.max(needed);
-        prompts += of_series.len();
-    }
-    needed += peak_rss_bytes().unwrap_or(0);
-    let names: Vec<&str> = setup.models.iter().map(|model| model.name.as_str()).collect();
+    let (series, _) = possible_series(experiment.setups()?, shard)?;
+    let prompts: usize = series.iter().map(Series::count).sum();
+    let passes = series.iter().map(|series| series.pass_bytes).max().unwrap_or(0);
+    let needed = passes + peak_rss_bytes().unwrap_or(0);
+    let names: Vec<&str> = series[0].setup.models.iter().map(|model| model.name.as_str()).collect();
     let mut out = crate::base::terminal::stdout();
-    let conditions = each.iter().map(|setup| setup.conditions.len()).max().unwrap_or(1);
+    let conditions = series.iter().map(|series| series.setup.conditions.len()).max().unwrap_or(1);
     if output.tables.json {
         let plan = json!({ "prompts": prompts, "models": names, "conditions": conditions, "memory_bytes": needed });
         writeln!(out, "{plan:#}")?;

@@ -31,16 +31,34 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
 /// The screen of a run: that of its command, or of `needle` if it does not say its command.
 pub(super) fn screen(frame: &Frame) -> Screen {
     let command = of_command(frame).or_else(|| NEEDLE.measuring()).expect("needle measures");
-    Screen { next: command.next, ..(command.screen)(frame) }
+    Screen { next: command.next.words(&frame.models), ..(command.screen)(frame) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::COMMANDS;
+    use super::super::{command_line, COMMANDS};
     use super::*;
+    use crate::model::open::BY_DEFAULT;
     use crate::results::manifest::ModelInfo;
     use crate::results::print::{chosen_text, screen_text, Tables};
     use crate::results::About;
+
+    #[test]
+    fn what_is_next_is_a_command_for_the_models_of_the_run() {
+        for command in
+            COMMANDS.into_iter().filter_map(|command| command.measuring().map(|measuring| (command, measuring)))
+        {
+            let (command, measuring) = command;
+            let models = ["runs/a b/diff".to_owned(), "diff".to_owned()];
+            let next = measuring.next.words(&models);
+            let line = next.split(", ").next().unwrap();
+            let words = line.replace("'runs/a b/diff'", "runs/x").replace("RUN", "run");
+            command_line().try_get_matches_from(words.split(' ')).unwrap_or_else(|error| panic!("{next}: {error}"));
+            let is_of_run = ["difftool show", "difftool report"].iter().any(|start| next.starts_with(start));
+            assert_eq!(line.contains("--model 'runs/a b/diff' --model diff"), !is_of_run, "{}: {next}", command.name);
+            assert!(!measuring.next.words(&BY_DEFAULT.map(str::to_owned)).contains("--model"));
+        }
+    }
 
     #[test]
     fn a_run_without_records_has_a_screen_and_tables_in_every_command() {

@@ -1,6 +1,6 @@
 //! Flags that several commands share.
 
-use super::models::OpenedModels;
+use super::models::{OpenedModels, CTX_TOK};
 use super::table_args::TableArgs;
 use super::MOST_THREADS;
 use crate::attention::LayersAndHeads;
@@ -8,7 +8,7 @@ use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{FileName, IndexRange, TokenRange};
 use crate::figures::Page;
 use crate::model::open::{self, LoadOptions};
-use crate::prompts::{Grid, NeedlePrompts, OwnText, TextWindows, OWN_TEXT};
+use crate::prompts::{Grid, NeedlePrompts, OwnText, PromptDefaults, TextWindows, OWN_TEXT};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;
 use crate::run::{OutputStyle, RunPart, RunShard, RunStart};
@@ -40,12 +40,13 @@ pub(super) fn grid(prompts: &NeedlePrompts) -> Grid {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Prompt")]
 pub(super) struct OnePrompt {
-    /// Prompt length in tokens [default: 4k, or the shortest context of the models if that is less]
+    /// Prompt length in tokens [default: 4k, of `explore` 1k, or the shortest context of the models if that is less]
     #[arg(long, value_name = "TOKENS", conflicts_with = "question")]
     pub ctx: Option<TokenRange>,
-    /// Needles in the text
-    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with_all = OWN_TEXT)]
-    pub needles: usize,
+    /// Needles in the text, of which one is asked for [default: 1; of `explore` as many as other commands have]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[arg(long, value_name = "N", conflicts_with_all = OWN_TEXT)]
+    pub needles: Option<usize>,
     /// Depth in the text at which the needle stands, in percent
     #[arg(long, default_value_t = 50.0, value_name = "PCT", conflicts_with_all = OWN_TEXT, hide_short_help = true)]
     pub depth: f64,
@@ -75,11 +76,18 @@ impl Default for OnePrompt {
 }
 
 impl OnePrompt {
-    /// Fills in the length, which a text with a question has itself.
-    pub(super) fn fill(&mut self, models: &OpenedModels, why: &str) -> Result<()> {
-        if !self.own.is_asked() {
-            self.ctx = Some(models.one_ctx_tok(self.ctx, why)?);
+    /// Fills in the length, which a text with a question has itself, and the needles: those of the commands on many prompts, or one
+    /// where there are no `defaults`.
+    pub(super) fn fill(&mut self, models: &OpenedModels, defaults: Option<&PromptDefaults>, why: &str) -> Result<()> {
+        if self.own.is_asked() {
+            self.needles.get_or_insert(1);
+            return Ok(());
         }
+        let usual = defaults.map_or(CTX_TOK, |defaults| defaults.ctx_tok);
+        let ctx = models.one_ctx_tok(self.ctx, usual, why)?;
+        let needles = defaults.map_or(1, |defaults| models.needles(defaults, ctx));
+        self.ctx = Some(ctx);
+        self.needles.get_or_insert(needles);
         Ok(())
     }
 
@@ -87,7 +95,7 @@ impl OnePrompt {
     pub(super) fn grid(&self) -> Grid {
         grid(&NeedlePrompts {
             ctx: self.ctx.into_iter().collect(),
-            needles: vec![self.needles],
+            needles: vec![self.needles.unwrap_or(1)],
             retrieve: vec![1],
             depths: vec![self.depth],
             samples: Some(1),

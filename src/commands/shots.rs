@@ -1,8 +1,8 @@
 //! `difftool shots`: how many examples of a new classification does a model need, and does their order matter?
 
-use super::command::{read, typed, Action, Command, Measuring};
+use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
-use super::models::OpenedModels;
+use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
@@ -38,7 +38,7 @@ pub(super) static SHOTS: Command = Command {
         screen,
         tables: &[&TABLE],
         figures: &FIGURES,
-        next: "difftool show RUN --tables all, every order of the examples",
+        next: Next::of_run("show RUN --tables all", "every order of the examples"),
     }),
 };
 
@@ -51,7 +51,7 @@ pub(super) struct ShotsFlags {
 
 impl MeasuringFlags for ShotsFlags {
     fn fill(&mut self, models: &OpenedModels) -> Result<()> {
-        self.prompts.ctx = Some(models.one_ctx_tok(self.prompts.ctx, "examples share one budget")?);
+        self.prompts.ctx = Some(models.one_ctx_tok(self.prompts.ctx, CTX_TOK, "examples share one budget")?);
         Ok(())
     }
 

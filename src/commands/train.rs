@@ -11,8 +11,9 @@ use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::bail_usage;
 use crate::base::files;
 use crate::base::names::ShortNames;
-use crate::base::terminal::quoted;
+use crate::base::terminal::quoted_path;
 use crate::model::device::{self, DeviceName, Dtype};
+use crate::results::folder::SPEC;
 use crate::results::print::write_table;
 use crate::results::table::plural;
 use crate::results::Column;
@@ -84,9 +85,6 @@ impl Train {
     }
 }
 
-/// Copy of the spec in the output folder.
-const SPEC_FILE: &str = "spec.toml";
-
 /// The spec of `--example`.
 const EXAMPLE: &str = include_str!("../../experiments/example.toml");
 
@@ -116,10 +114,20 @@ fn run(args: &Train) -> Result<()> {
     let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter);
     reporter.finish();
     let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
-    let file = args.spec().display();
+    let file = quoted_path(args.spec());
+    let folder = quoted_path(args.out());
     let out = args.out().display();
-    let way_on = format!("stopped; `difftool train {file} --out {out}{only} --resume` continues");
-    match outcome.with_context(|| way_on.clone())? {
+    let way_on = format!("stopped; `difftool train {file} --out {folder}{only} --resume` continues");
+    // What the spec says would stop it again.
+    let with_way_on = |error: anyhow::Error| {
+        let is_of_files = error.chain().any(|cause| cause.is::<std::io::Error>());
+        if is_of_files {
+            error.context(way_on.clone())
+        } else {
+            error
+        }
+    };
+    match outcome.map_err(with_way_on)? {
         TrainOutcome::Finished => {
             summarise_runs(&spec, args)?;
             crate::say!("models, logs, course.csv, summary.csv and curves in {out}");
@@ -147,7 +155,7 @@ fn claims_command(spec: &TrainSpec, out: &Path) -> Result<Option<String>> {
     // The folder of a variant stands for the models of all its seeds.
     let seeds = if spec.seeds.is_some() { " --replicates" } else { "" };
     Ok(differential.zip(standard).map(|(model, baseline)| {
-        let [model, baseline] = [model, baseline].map(|folder| quoted(&folder.display().to_string()));
+        let [model, baseline] = [model, baseline].map(|folder| quoted_path(&folder));
         format!("difftool claims --model {model} --baseline {baseline}{seeds}")
     }))
 }
@@ -182,9 +190,9 @@ fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
 /// Creates the output folder with a copy of the spec. With `--resume`, checks that the folder has the same spec.
 fn prepare(args: &Train) -> Result<()> {
     let out = args.out();
-    let kept = out.join(SPEC_FILE);
+    let kept = out.join(SPEC);
     if args.resume && !kept.exists() {
-        bail_usage!("--resume: {} holds no run (no {SPEC_FILE})", out.display());
+        bail_usage!("--resume: {} holds no run (no {SPEC})", out.display());
     }
     if !args.resume && out.exists() && out.read_dir().map_or(true, |mut entries| entries.next().is_some()) {
         bail_usage!("--out {}: exists and is not empty; choose another folder, or --resume", out.display());

@@ -30,9 +30,9 @@ impl ExploreMeasure {
         Self { resolutions, of_passes: BTreeMap::new(), known, chosen: Mutex::default() }
     }
 
-    /// Returns `true` if the heads of a model are ranked by their attribution.
-    pub(crate) fn is_by_attribution(&self, model: usize) -> bool {
-        !self.known[model].attributions.is_empty()
+    /// Returns `true` if the heads of a model are ranked by how much they bring the answer.
+    pub(crate) fn is_by_score(&self, model: usize) -> bool {
+        !self.known[model].scores.is_empty()
     }
 
     fn chosen(&self) -> MutexGuard<'_, BTreeMap<usize, Vec<HeadPlace>>> {

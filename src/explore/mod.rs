@@ -5,7 +5,7 @@
 //! | heads | data | bytes |
 //! |---|---|---|
 //! | all | a small map of the mixture, attention sinks | (T / bin)^2 / 2 |
-//! | detailed: those with the largest attribution, or, where it is not measured, share of the answer in their output | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
+//! | detailed: those that bring the answer most on other prompts, or, where that is not measured, share of the answer in their output | maps of all quantities, pooled by magnitude and by mean | (T / bin)^2 / 2 each |
 //! | detailed | softmax maps, pair by pair | one for each stored pair |
 //!
 //! Pairs are complete for prompts of up to [`COMPLETE_TOK`](stored_pairs::COMPLETE_TOK) tokens. For longer ones, those near the diagonal, in the

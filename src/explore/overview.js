@@ -136,9 +136,9 @@ function colourOverview() {
   const id = byId("number").value;
   const [, name, what, isShare] = numberNames().find(([known]) => known === id) || ["", "", "", false];
   const change = state.isDifference ? ` Shown is what ${state.treatment} changes${isShare ? ", in percentage points" : ""}.` : "";
-  const isAttributed = numberNames().some(([known]) => known === "head_attribution");
+  const isRanked = numberNames().some(([known]) => known === "head_attribution");
   const asks = models.some(({ prompt }) => prompt.questions.length);
-  const of = isAttributed ? "those with the largest attribution" : asks ? "those with the most output from the answer" : "those of the last layers";
+  const of = isRanked ? "those that bring the answer most on other prompts" : asks ? "those with the most output from the answer" : "those of the last layers";
   byId("number-note").textContent = `${what}${change} Heads with a frame are stored token by token: ${of}.`;
   const all = models.flatMap((model) => model.all.map((head) => numbersNow(head)[id]).filter((x) => x !== undefined));
   const top = Math.max(...all.map(Math.abs), 1e-9);

@@ -26,12 +26,12 @@ pub(super) const FINEST: i8 = -17;
 /// is small or cancelled by others.
 pub(crate) type Agreements = BTreeMap<HeadPlace, Agreement>;
 
-/// Agreements and attributions of the heads of a model, from before its pass.
+/// Agreements and scores of the heads of a model, from before its pass.
 #[derive(Debug, Default)]
 pub(crate) struct KnownHeads {
     pub(crate) agreements: Agreements,
-    /// `head_attribution` on this prompt, by which heads are ranked; empty where it is not measured.
-    pub(crate) attributions: BTreeMap<HeadPlace, f64>,
+    /// How much each brings the answer, on other prompts, by which heads are ranked; empty where it is not measured.
+    pub(crate) scores: BTreeMap<HeadPlace, f64>,
 }
 
 pub(crate) fn agreements(model: &Transformer) -> Result<Agreements> {
@@ -191,7 +191,7 @@ impl ExploreCollector {
         (self.sketch.expect("the pass finishes its sinks"), Arc::clone(&self.plan.top))
     }
 
-    /// Score for the ranking: the head's attribution; where it is not measured, the answer's share of the head's output, as a mean
+    /// Score for the ranking: how much the head brings the answer; where it is not measured, the answer's share of the head's output, as a mean
     /// over questions.
     fn score(&mut self) -> f64 {
         let answer = std::mem::replace(&mut self.answer, self.plan.answer.start(0, 0))
@@ -201,8 +201,8 @@ impl ExploreCollector {
         if let Some(chosen) = &self.plan.chosen {
             return -(chosen.iter().position(|at| *at == self.at).unwrap_or(chosen.len()) as f64);
         }
-        if let Some(attribution) = self.plan.known.attributions.get(&self.at) {
-            return *attribution;
+        if let Some(score) = self.plan.known.scores.get(&self.at) {
+            return *score;
         }
         if !self.plan.asks {
             return self.at.layer as f64;

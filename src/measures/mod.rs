@@ -37,6 +37,7 @@ mod roles;
 mod shape;
 mod sink_rate;
 mod sinks;
+mod strangers;
 mod target;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -57,6 +58,7 @@ pub use premise::Agreement;
 pub(crate) use roles::{by_role, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 pub(crate) use shape::ShapeMeasure;
 pub(crate) use sinks::{SinkCollector, SinkProbe};
+pub use strangers::{of_strangers, NoiseRows};
 pub(crate) use target::region_ranges;
 pub use target::{TargetCollector, TargetProbe, TargetSummary};
 

@@ -4,11 +4,14 @@
 //! drawn, so it has no noise of its own. Without it an agreement misleads, because two lists of positive weights always agree
 //! a little, and the more the more even they are.
 
+use super::strangers::{of_strangers, NoiseRows};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, HeadPlace, RowProbe};
 use crate::prompts::{Prompt, Region};
-use crate::results::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_REGION};
+use crate::results::metric::{
+    Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION,
+};
 use crate::results::record::Measurement;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::table::Table;
@@ -21,7 +24,7 @@ use std::ops::Range;
 const KEY_SETS: usize = Region::ALL.len() + 1;
 
 /// The place of noise among them.
-const NOISE: usize = Region::ALL.len();
+pub(super) const NOISE: usize = Region::ALL.len();
 
 const METRICS: [&Metric; 4] = [&MAP_COSINE, &MAP_COSINE_CHANCE, &CANCELLED, &CANCELLED_CHANCE];
 
@@ -36,13 +39,20 @@ pub(super) struct PremiseMeasure;
 
 impl Measure for PremiseMeasure {
     fn row_probes(&self, _model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
-        vec![Box::new(TargetProbe::new(&prompt.answerable_targets(), Agreement::default()))]
+        let targets = prompt.answerable_targets();
+        let agreement = TargetProbe::new(&targets, Agreement::default());
+        vec![Box::new(agreement), Box::new(TargetProbe::new(&targets, NoiseRows::default()))]
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {
         let mut heads = Vec::new();
+        let mut noise = Vec::new();
         for result in pass.probe_results {
-            heads.push((result.at, result.collector.into_collector::<TargetCollector<Agreement>>().summaries));
+            if result.probe == 0 {
+                heads.push((result.at, result.collector.into_collector::<TargetCollector<Agreement>>().summaries));
+            } else {
+                noise.push((result.at, result.collector.into_collector::<TargetCollector<NoiseRows>>().summaries));
+            }
         }
         for (index, target) in pass.prompt.answerable_targets().iter().enumerate() {
             // Plain text has no answer, and so no noise.
@@ -54,6 +64,10 @@ impl Measure for PremiseMeasure {
                     of_heads.push(OfHead { at: *at, numbers: targets[index].0[set].numbers() });
                 }
                 add_set(set, &of_heads, &mut records);
+            }
+            if target.query.is_some() {
+                let of_target: Vec<_> = noise.iter().map(|(at, targets)| (*at, &targets[index])).collect();
+                add_strangers(&of_strangers(&of_target), &mut records);
             }
             output.extend(target.query, pass.prompt.rows_name(), records);
         }
@@ -83,8 +97,16 @@ fn add_set(set: usize, heads: &[OfHead], records: &mut Vec<Measurement>) {
     }
 }
 
+/// Adds the cosines with maps of other heads: their mean, and that of each head.
+fn add_strangers(heads: &[(HeadPlace, f64)], records: &mut Vec<Measurement>) {
+    let of_noise = |measurement| Measurement { region: Some(NOISE_REGION.into()), ..measurement };
+    let cosines: Vec<f64> = heads.iter().map(|(_, cosine)| *cosine).collect();
+    records.extend(mean(&cosines).map(|mean| of_noise(rounded(&MAP_COSINE_STRANGERS, mean, cosines.len()))));
+    records.extend(heads.iter().map(|&(at, x)| of_head(at, of_noise(rounded(&MAP_COSINE_STRANGERS, x, 1)))));
+}
+
 /// Returns `true` if a set of keys has those of a region.
-fn has_region(set: usize, region: Region) -> bool {
+pub(super) fn has_region(set: usize, region: Region) -> bool {
     set == region as usize || (set == NOISE && Region::NOISE.contains(&region))
 }
 
@@ -104,13 +126,8 @@ impl TargetSummary for Agreement {
     fn add(&mut self, row: &AttentionRow<'_>, regions: &[(Region, Range<usize>)]) {
         let &[first, second] = row.maps else { return };
         for (set, sums) in self.0.iter_mut().enumerate() {
-            let mut keys = KeyWeights::default();
-            for (_, range) in regions.iter().filter(|(region, _)| has_region(set, *region)) {
-                for key in range.start.max(row.first_visible)..range.end.min(first.len()) {
-                    keys.first.push(f64::from(first[key]));
-                    keys.second.push(f64::from(second[key]));
-                }
-            }
+            let of_set = regions.iter().filter(|(region, _)| has_region(set, *region));
+            let keys = KeyWeights::of(of_set.map(|(_, range)| range.clone()), row.first_visible, [first, second]);
             sums.add(&keys, -f64::from(row.mix[1]));
         }
     }
@@ -160,8 +177,8 @@ impl SetAgreement {
 }
 
 /// The weights of both maps on a set of keys in one row, which are not negative.
-#[derive(Debug, Default)]
-struct KeyWeights {
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeyWeights {
     first: Vec<f64>,
     second: Vec<f64>,
 }
@@ -174,6 +191,29 @@ struct WithChance {
 }
 
 impl KeyWeights {
+    /// The weights of two maps on those keys of ranges that are visible.
+    pub(super) fn of(ranges: impl Iterator<Item = Range<usize>>, first_visible: usize, maps: [&[f32]; 2]) -> Self {
+        let mut weights = Self::default();
+        for range in ranges {
+            for key in range.start.max(first_visible)..range.end.min(maps[0].len()) {
+                weights.first.push(f64::from(maps[0][key]));
+                weights.second.push(f64::from(maps[1][key]));
+            }
+        }
+        weights
+    }
+
+    /// Number of keys.
+    pub(super) fn len(&self) -> usize {
+        self.first.len()
+    }
+
+    /// Cosine of the first list and the second one of another head.
+    pub(super) fn cosine_with(&self, other: &Self) -> Option<f64> {
+        let mixed = Self { first: self.first.clone(), second: other.second.clone() };
+        mixed.cosine().map(|cosine| cosine.found)
+    }
+
     /// Cosine of the two lists. `None` with fewer than two keys, where it is always 1, and without weight in a map: below
     /// [`LEAST_WEIGHT`] the angle depends on which of the smaller weights a device rounds to 0.
     fn cosine(&self) -> Option<WithChance> {

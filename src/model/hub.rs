@@ -164,20 +164,25 @@ impl HubSpec {
         let (name, rest) = name.split_once('@').unwrap_or((name, "main"));
         let (name, number) = name.split_once(':').map_or((name, None), |(name, number)| (name, Some(number)));
         let mut parts = name.splitn(3, '/');
-        let repo = parts.next().zip(parts.next());
+        let first = parts.next().unwrap_or_default();
+        // The oldest models have no organisation in their names: the Hub leads to where they are now.
+        let repo = match parts.next() {
+            Some(name) => format!("{first}/{name}"),
+            None => first.to_owned(),
+        };
         let (revision, path) = match parts.next() {
             Some(path) => (rest, Some(path)),
             None => split_revision(rest),
         };
-        let Some((org, name)) = repo.filter(|_| path.is_none() || number.is_none()) else {
+        if repo.is_empty() || path.is_some() && number.is_some() {
             bail_usage!(
                 "{text}: a model on the Hub is {PREFIX}org/name, {PREFIX}org/name/folder, {PREFIX}org/name/file.gguf or \
                  {PREFIX}org/name:Q4_K_M, each with @revision behind the name"
-            )
-        };
+            );
+        }
         let revision = revision.replace("%2F", "/");
         // They become names of files.
-        let paths = [Some(org), Some(name), path, number, Some(&*revision)];
+        let paths = [Some(&*repo), path, number, Some(&*revision)];
         if let Some(part) = paths.into_iter().flatten().find(|path| !is_plain_path(path)) {
             bail_usage!("{text}: {part:?} is no name on the Hub");
         }
@@ -188,7 +193,7 @@ impl HubSpec {
             _ => (path, None),
         };
         let [folder, file, number] = [folder, file, number].map(|part| part.map(str::to_owned));
-        Ok(Self { text: text.to_owned(), repo: format!("{org}/{name}"), folder, file, number, revision })
+        Ok(Self { text: text.to_owned(), repo, folder, file, number, revision })
     }
 
     /// Returns `true` if it names a GGUF file.
@@ -410,7 +415,7 @@ mod tests {
             let parsed = (&*spec.repo, spec.folder.as_deref(), spec.file.as_deref(), &*spec.revision);
             assert_eq!(parsed, (repo, folder, file, revision), "{text}");
         }
-        let no_names = ["hf:", "hf:gpt2", "hf:org/", "hf:org/name/", "hf:org/name/a:Q4_0", "hf:../name", "hf:org/.."];
+        let no_names = ["hf:", "hf:org/", "hf:org/name/", "hf:org/name/a:Q4_0", "hf:../name", "hf:org/.."];
         let no_paths = ["hf:org/na me", "hf:org\\x/name", "hf:org/name?x", "hf:org/../x.gguf", "hf:org/name/../x"];
         let no_revisions =
             ["hf:org/name@", "hf:org/name@../../x", "hf:org/name@a//b", "hf:org/name@%2F..", "hf:org/name@a/.b"];

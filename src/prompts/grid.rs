@@ -163,6 +163,15 @@ impl Grid {
         }
     }
 
+    /// The same, to be changed.
+    pub(crate) fn seed_mut(&mut self) -> &mut u64 {
+        match self {
+            Self::Needle(needles) => &mut needles.seed,
+            Self::Text(windows) => &mut windows.seed,
+            Self::Shots(shots) => &mut shots.seed,
+        }
+    }
+
     /// Prompt lengths, in tokens.
     pub fn ctx_tok(&self) -> Vec<usize> {
         match self {

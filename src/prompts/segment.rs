@@ -82,15 +82,25 @@ fn abbreviations(text: &str) -> HashSet<&str> {
     with_period.into_iter().filter(|&(_, count)| count > 0).map(|(stem, _)| stem).collect()
 }
 
+/// One of so many words of a German text is `und`, at least.
+const WORDS_OF_UND: usize = 200;
+
+/// Returns `true` if a number with a period is an ordinal before a noun: in German, which alone writes both `3.` and nouns with a capital.
+fn has_ordinals(text: &str) -> bool {
+    let words = text.split_whitespace().count();
+    let und = text.split_whitespace().filter(|&word| word == "und").count();
+    und * WORDS_OF_UND >= words && und > 0
+}
+
 /// Cuts text into sentences, with the white space behind each.
 pub(super) fn sentence_bounds(text: &str) -> Vec<&str> {
-    let abbreviations = abbreviations(text);
+    let goes_on = NoEnds { abbreviations: abbreviations(text), ordinals: has_ordinals(text) };
     let mut sentences = Vec::new();
     let mut start = 0;
     let mut end = 0;
     for part in text.split_sentence_bounds() {
         end += part.len();
-        if !ends_in_one_of(&abbreviations, part) || end == text.len() {
+        if !goes_on.behind(part) || end == text.len() {
             sentences.push(&text[start..end]);
             start = end;
         }
@@ -98,12 +108,24 @@ pub(super) fn sentence_bounds(text: &str) -> Vec<&str> {
     sentences
 }
 
-/// Returns `true` if an abbreviation ends a part of a text, and no line ends behind it.
-fn ends_in_one_of(abbreviations: &HashSet<&str>, part: &str) -> bool {
-    let words = part.trim_end();
-    let last = words.split_whitespace().next_back().and_then(|word| word.strip_suffix('.'));
-    let stem = last.map(|word| word.trim_start_matches(|c: char| !c.is_alphanumeric()));
-    stem.is_some_and(|stem| abbreviations.contains(stem)) && !part[words.len()..].contains(['\n', '\r'])
+/// What has a period that ends no sentence.
+struct NoEnds<'a> {
+    abbreviations: HashSet<&'a str>,
+    /// Ordinal numbers of one digit or two.
+    ordinals: bool,
+}
+
+impl NoEnds<'_> {
+    /// Returns `true` if a sentence goes on behind a part of a text: no line ends there.
+    fn behind(&self, part: &str) -> bool {
+        let words = part.trim_end();
+        let last = words.split_whitespace().next_back().and_then(|word| word.strip_suffix('.'));
+        let Some(last) = last else { return false };
+        let stem = last.trim_start_matches(|c: char| !c.is_alphanumeric());
+        let is_ordinal = self.ordinals && stem.len() <= 2 && stem.bytes().all(|byte| byte.is_ascii_digit());
+        let goes_on = self.abbreviations.contains(stem) || is_ordinal && !stem.is_empty();
+        goes_on && !part[words.len()..].contains(['\n', '\r'])
+    }
 }
 
 /// Returns `true` if a word or a number goes on at a position of a text. In scripts without spaces none does that the rules
@@ -182,6 +204,7 @@ mod tests {
             ("it", "Il dott. Rossi e il Sig. Verdi abitano qui. Cfr. Bianchi, pag. 7. Sì.", 3),
             ("pt", "O Dr. Silva e a Dra. Costa moram na Av. Central. Sim.", 2),
             ("ru", "На ул. Ленина живёт проф. Иванов. В янв. 1912 года он уехал. Да.", 3),
+            ("de, ordinals", "Am 3. Oktober und am 24. Mai kam der 2. Weltkrieg zur Sprache. Seit 1990. Es war gut.", 3),
             ("none, a line end", "Mr.\nLow", 2),
             ("none, a word in Portuguese", "He took it out and went out. They were out of bread. They went on foot and on and on. All is well. That is all. So all went home.", 6),
         ] {

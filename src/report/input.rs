@@ -3,7 +3,7 @@
 use super::figure::ReportFigure;
 use crate::bail_usage;
 use crate::base::files;
-use crate::results::folder::{DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RESULTS, TOKENS};
+use crate::results::folder::{other_kind, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
 use crate::results::{About, Frame, Tokens};
@@ -41,6 +41,9 @@ impl SavedRun {
             bail_usage!("there is no run folder {shown}");
         }
         if !folder.join(MANIFEST).is_file() {
+            if let Some(other) = other_kind(folder) {
+                bail_usage!("{other}");
+            }
             bail_usage!(
                 "{shown} has no {MANIFEST}, which a run writes when it ends: is it a run folder, and has the run ended?"
             );
@@ -51,7 +54,7 @@ impl SavedRun {
         let mut explorer = None;
         for output in &manifest.outputs {
             let is_figure = output.file.to_lowercase().ends_with(".png");
-            if !is_figure && ![RESULTS, TOKENS, MASSIVE, DRAWN, EXPLORER].contains(&output.file.as_str()) {
+            if !is_figure && ![RESULTS, TOKENS, MASSIVE, RANKINGS, DRAWN, EXPLORER].contains(&output.file.as_str()) {
                 continue;
             }
             let path = checked(folder, output)?;
@@ -59,6 +62,7 @@ impl SavedRun {
                 RESULTS => _ = record::read_each(&path, |record| frame.add(record))?,
                 TOKENS => frame.tokens = Tokens::read(&path)?,
                 MASSIVE => frame.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                RANKINGS => frame.ranked = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 DRAWN => frame.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 EXPLORER => explorer = Some(files::text(&path, files::TEXT_MAX)?),
                 file => figures.push(ReportFigure::read(&path, file)?),

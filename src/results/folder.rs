@@ -2,7 +2,7 @@
 
 use crate::bail_usage;
 use crate::base::files;
-use crate::base::terminal::arguments;
+use crate::base::terminal::{arguments, quoted_path};
 use anyhow::{bail, Context, Result};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
@@ -18,6 +18,8 @@ pub const RESULTS: &str = "results.csv";
 pub const CELLS: &str = "cells.csv";
 /// The experiment.
 pub const EXPERIMENT: &str = "experiment.toml";
+/// What a run was begun with, as JSON.
+pub const BEGUN: &str = "begun.json";
 /// Arguments of the process that began the run, as JSON.
 pub const COMMAND: &str = "command.json";
 /// The manifest, which marks the run as finished.
@@ -140,6 +142,23 @@ impl RunFolder {
     }
 }
 
+/// Says of a folder that is not of a run what it is and how it is read; `None` if nothing tells.
+pub(crate) fn other_kind(path: &Path) -> Option<String> {
+    let shown = path.display();
+    let quoted = quoted_path(path);
+    if path.join(SPEC).is_file() {
+        let spec = quoted_path(&path.join(SPEC));
+        let summary = format!("`difftool train {spec} --out {quoted} --summary`");
+        return Some(format!("{shown} holds models that difftool trained: {summary} shows how they learned"));
+    }
+    let is_model = path.join(CONFIG_FILE).is_file();
+    is_model.then(|| format!("{shown} is the folder of a model: `difftool needle --model {quoted}` measures it"))
+}
+
+/// The spec in a folder of `difftool train`, and the configuration in that of a model.
+pub(crate) const SPEC: &str = "spec.toml";
+const CONFIG_FILE: &str = "config.json";
+
 /// Folder of the runs without a name.
 const RUNS: &str = "runs";
 
@@ -165,8 +184,9 @@ fn check_new(path: &Path) -> Result<()> {
     let is_unfinished = path.join(EXPERIMENT).is_file() && path.join(CELLS).is_file() && !path.join(MANIFEST).exists();
     match fs::read_dir(path).map(|mut entries| entries.next().is_some()) {
         Ok(true) if is_unfinished => bail_usage!(
-            "{shown} holds a run that is not finished: `difftool run --resume {shown}` continues it (a shard with its --shard); \
-             for a new run name a new folder"
+            "{shown} holds a run that is not finished: `difftool run --resume {}` continues it (a shard with its --shard); \
+             for a new run name a new folder",
+            quoted_path(path)
         ),
         Ok(true) => bail_usage!("{shown} already holds files; results are never overwritten: name a new folder"),
         Ok(false) => Ok(()),

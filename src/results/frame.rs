@@ -57,6 +57,24 @@ pub struct MassiveAt {
     pub sink: bool,
 }
 
+/// A head of a ranking, made on prompts on which nothing else is measured; a row of `rankings.csv`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RankedHead {
+    pub model: String,
+    /// Name of the ranking.
+    pub ranking: String,
+    /// Rank; the best head has 1.
+    pub rank: usize,
+    /// 0-based layer.
+    pub layer: usize,
+    /// 0-based output head.
+    pub head: usize,
+    /// Mean score over the prompts.
+    pub score: f64,
+    /// Pearson's correlation over all heads between the scores on two halves of the prompts.
+    pub agreement: Option<f64>,
+}
+
 /// A head that is drawn or stored token by token; a row of `drawn.csv`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrawnHead {
@@ -134,6 +152,8 @@ pub struct Frame {
     pub tokens: Tokens,
     /// Massive activations, as `massive.csv` lists them.
     pub massive: Vec<MassiveAt>,
+    /// Heads of rankings, as `rankings.csv` lists them.
+    pub ranked: Vec<RankedHead>,
     /// Heads that were drawn, or kept token by token, as `drawn.csv` lists them.
     pub drawn: Vec<DrawnHead>,
 }

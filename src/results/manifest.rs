@@ -17,6 +17,9 @@ pub struct Manifest {
     /// Version and build of difftool.
     pub tool: Tool,
     pub machine: Machine,
+    /// Machines of other kinds that measured shards of the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_machines: Vec<Machine>,
     /// Command-line arguments, the program's name first.
     pub argv: Vec<String>,
     /// Settings of the experiment, with defaults filled in.

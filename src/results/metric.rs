@@ -292,6 +292,9 @@ catalogue! {
         .positive().by_region();
     MAP_COSINE_CHANCE = metric("map_cosine_chance", "map cosine by chance",
         "Mean of map_cosine over all permutations of A2's keys within the region, sum A1 sum A2 / (n |A1| |A2|) for n keys.").positive().by_region();
+    MAP_COSINE_STRANGERS = metric("map_cosine_strangers", "map cosine of strangers",
+        "Mean cosine of A1 and the second maps of the other heads of the layer, over the keys of noise and the rows that predict the \
+         answer.").positive().by_region();
     LAMBDA = metric("lambda", "lambda", "Mean weight of the second map.").from("paper, section 2.1").unit("fraction");
     SINK_RATE = metric("sink_rate", "sink rate",
         "Share of heads that give the first token more than 0.3 of |a| on average over the first 64 rows: of texts, of random \

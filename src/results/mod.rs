@@ -40,7 +40,7 @@ pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub(crate) use frame::{of_head, of_model, under, Sides, SIDES};
-pub use frame::{About, DrawnHead, Frame, MassiveAt};
+pub use frame::{About, DrawnHead, Frame, MassiveAt, RankedHead};
 pub(crate) use metric::Number;
 pub(crate) use query::Query;
 pub(crate) use records::RecordRef;

@@ -18,7 +18,7 @@ pub(crate) struct Screen {
     /// Sentences below the tables.
     pub(crate) notes: Vec<String>,
     /// What to look at next: `difftool ablate, the cost of noise`.
-    pub(crate) next: &'static str,
+    pub(crate) next: String,
     /// What pages say of each part of it.
     pub(crate) chapters: Vec<Chapter>,
 }

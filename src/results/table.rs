@@ -91,6 +91,9 @@ pub(crate) struct Cell {
     /// Its 95 % interval in full.
     #[serde(skip)]
     pub(crate) interval: Option<Interval>,
+    /// `true` if it is an estimate, whether or not there are enough prompts for an interval: JSON has it with its ends.
+    #[serde(skip)]
+    pub(crate) estimated: bool,
     /// `true` if it is a change that is decided, marked with a star behind the interval, or behind another change that stands there.
     pub(crate) decided: bool,
     /// `true` if the number is a decided change, and another change stands behind it: it has a star of its own.
@@ -342,7 +345,12 @@ impl Cell {
     /// A number with its interval, if it has one, both written in one way.
     pub(crate) fn number_in(x: f64, interval: Option<Interval>, write: impl Fn(f64) -> String) -> Self {
         let aside = interval.map_or(String::new(), |i| format!("[{}, {}]", write(i.lo), write(i.hi)));
-        Self { aside, interval, ..Self::number(Some(x), write) }
+        Self { aside, interval, estimated: true, ..Self::number(Some(x), write) }
+    }
+
+    /// The same as an estimate.
+    pub(crate) fn as_estimate(self) -> Self {
+        Self { estimated: !self.is_none(), ..self }
     }
 
     /// An estimate with its interval: hits in whole percents below 1,000 trials, shares and numbers with the digits that the
@@ -355,7 +363,7 @@ impl Cell {
             }
             _ => Self::value(kind, value, interval),
         };
-        cell.of_several(prompts)
+        cell.as_estimate().of_several(prompts)
     }
 
     /// Says that several prompts have no interval, because they are too few or all alike.
@@ -369,14 +377,15 @@ impl Cell {
     /// A value with its interval, if it has one; fractions in percent.
     pub(crate) fn value(kind: Kind, x: impl Into<Option<f64>>, interval: Option<Interval>) -> Self {
         let Some(x) = x.into() else { return Self::none() };
-        match kind {
+        let cell = match kind {
             Kind::Number => Self::number_in(x, interval, |x| short(Some(x))),
             Kind::HitChange => Self::signed(kind, x, interval),
             Kind::Hit | Kind::Rate | Kind::Share => {
                 let decimals = percent_decimals(interval);
                 Self { percent: true, ..Self::number_in(x, interval, |x| fixed(100.0 * x, decimals)) }
             }
-        }
+        };
+        Self { estimated: interval.is_some(), ..cell }
     }
 
     /// A difference with its interval; of fractions, in percentage points.

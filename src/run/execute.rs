@@ -1,18 +1,19 @@
 //! One run of an experiment: prepared, then measured, with every prompt on disk before the next begins.
 
+use super::begun::Begun;
 use super::maps::drawn_heads;
+use super::reference::ranked_heads;
 use super::series::{measure_prompts, pooled_records, Series};
-use super::setup::{keep_possible, nothing_possible, LeftOut};
-use super::store::{check_experiment, holders, Store};
+use super::setup::LeftOut;
+use super::store::{check_experiment, check_shards, Store};
 use super::{MissedDepth, OutputStyle, Plan, RunShard, Setup};
 use crate::bail_usage;
 use crate::base::hash::sha256;
-use crate::base::machine;
 use crate::measures::{Measure, PassKey};
-use crate::prompts::{PlannedPrompt, Sources};
+use crate::prompts::PlannedPrompt;
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
-use crate::results::manifest::{Manifest, ModelInfo};
-use crate::results::record::{self, SCHEMA};
+use crate::results::manifest::Manifest;
+use crate::results::record;
 use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
@@ -73,40 +74,34 @@ pub struct Run {
     /// Prompts that were finished before this process.
     pub resumed: usize,
     pub(super) store: Store,
+    pub(super) begun: Begun,
     /// Names of the files besides the records, with the number of rows of those that have rows.
     pub(super) files: RefCell<Vec<(String, Option<u64>)>>,
 }
 
 impl Run {
-    /// Checks an experiment, and opens its folder: a new one, or that of the run to be continued. Of several series, those are left
-    /// out that cannot be measured.
+    /// Opens the folder of an experiment whose series are checked: a new one, or that of the run to be continued.
     ///
     /// # Errors
-    /// Usage errors if the experiment cannot run or the folder holds another one.
-    pub fn prepare(series: Vec<Series>, mut left_out: Vec<LeftOut>, part: RunPart, style: OutputStyle) -> Result<Self> {
-        let is_only = series.len() + left_out.len() == 1;
-        let mut possible = Vec::new();
-        let mut first = 0;
-        for mut series in series {
-            let prepared = series.prepare(first, part.shard);
-            if let Some(prompts) = keep_possible(series.setup.plan.series, is_only, prepared, &mut left_out)? {
-                first += prompts;
-                possible.push(series);
-            }
+    /// Usage errors for rankings of heads that a model does not have, and if the folder holds another experiment, or was measured with
+    /// other models or texts.
+    pub fn prepare(series: Vec<Series>, left_out: Vec<LeftOut>, part: RunPart, style: OutputStyle) -> Result<Self> {
+        check_part(&series[0].setup.plan, &part)?;
+        for series in &series {
+            series.setup.references()?;
         }
-        let Some(any) = possible.first() else { return Err(nothing_possible(&left_out)) };
-        check_part(&any.setup.plan, &part)?;
-        let (folder, store) = open(&any.setup.plan, &part, keys(&possible))?;
+        let (folder, store, begun) = open(&series, &left_out, &part)?;
         Ok(Self {
-            frame: Frame::new(about(&possible, &left_out)),
+            frame: Frame::new(about(&series, &left_out)),
             resumed: store.finished(),
             files: RefCell::default(),
-            series: possible,
+            series,
             left_out,
             part,
             folder,
             style,
             store,
+            begun,
         })
     }
 
@@ -122,7 +117,7 @@ impl Run {
         let committed = self.store.commit();
         let written = measured.and(committed).and_then(|()| self.conclude());
         written.with_context(|| format!("stopped; {}", self.way_on()))?;
-        self.frame = self.whole_frame();
+        self.frame = self.whole_frame()?;
         Ok(())
     }
 
@@ -140,13 +135,14 @@ impl Run {
     }
 
     fn measure_series(&mut self, stop: &AtomicBool, prompt_finished: &mut dyn FnMut()) -> Result<()> {
-        let Self { series, frame, store, .. } = self;
+        let Self { series, frame, store, begun, .. } = self;
+        let begun = begun.key();
         let mut done = store.finished();
         let mut measures_before = 0;
         for Series { setup, measures, prompts, .. } in series {
             let todo = &prompts[done.min(prompts.len())..];
             done = done.saturating_sub(prompts.len());
-            let mut keys = keys_of(setup, todo);
+            let mut keys = keys_of(setup, todo, &begun);
             let mut measures = measures.list();
             measure_prompts(setup, todo, &mut measures, stop, &mut |prompt, mut finding| {
                 let (_, key) = keys.next().context("every prompt has a key")?;
@@ -176,15 +172,16 @@ impl Run {
     }
 
     /// The records, with what measures pooled beside them.
-    fn whole_frame(&mut self) -> Frame {
+    fn whole_frame(&mut self) -> Result<Frame> {
         let mut frame = std::mem::take(&mut self.frame).finish();
         frame.conditions = condition_facts(frame.condition_names());
         for Series { setup, measures, .. } in &self.series {
             frame.tokens.0.extend(setup.tokens(measures).0);
             frame.massive.extend(setup.massive(measures));
             frame.drawn.extend(drawn_heads(setup, measures));
+            frame.ranked.extend(ranked_heads(setup)?);
         }
-        frame
+        Ok(frame)
     }
 
     /// The setup of the first series, whose models and plan are those of all.
@@ -229,6 +226,11 @@ impl Run {
         self.store.put_aside.as_deref()
     }
 
+    /// The kinds of processors that measured, if they are several, as shards may have them.
+    pub fn processors(&self) -> Option<Vec<String>> {
+        Some(self.begun.kinds()).filter(|kinds| kinds.len() > 1)
+    }
+
     /// Says how the run goes on if it was interrupted.
     pub fn way_on(&self) -> String {
         self.setup().plan.way_on(self.folder.path(), self.part.shard)
@@ -236,23 +238,19 @@ impl Run {
 }
 
 /// Returns the keys of the prompts of all series, in the order in which they run.
-fn keys(series: &[Series]) -> impl Iterator<Item = (u64, String)> + use<'_> {
-    series.iter().flat_map(|series| keys_of(&series.setup, &series.prompts))
+fn keys<'a>(series: &'a [Series], begun: &Begun) -> impl Iterator<Item = (u64, String)> + use<'a> {
+    let begun = begun.key();
+    series.iter().flat_map(move |series| keys_of(&series.setup, &series.prompts, &begun))
 }
 
-/// Returns the number of each prompt with a hash of everything that its records depend on: the experiment as a file, weights,
-/// tokenizers, corpus, prompt, seed, schema of the records, this build, and the kind of processor.
-fn keys_of<'a>(setup: &Setup, prompts: &'a [PlannedPrompt]) -> impl Iterator<Item = (u64, String)> + use<'a> {
-    let mut models = Vec::new();
-    for model in &setup.models {
-        let ModelInfo { weights_sha256, config_sha256, tokenizer_sha256, .. } = &model.info;
-        let ModelInfo { layout, bos, chat_template_sha256, answer_opening, .. } = &model.info;
-        let read_as = json!([layout, bos, chat_template_sha256, answer_opening, model.eos_ids()]);
-        models.push(json!([weights_sha256, config_sha256, tokenizer_sha256, read_as]));
-    }
-    let Sources { haystack, text, needles, .. } = &setup.sources;
-    let sources = json!([haystack.sha256(), text.sha256(), needles.as_ref().map(|file| &file.sha256)]);
-    let common = json!([SCHEMA, machine::key(), setup.plan.experiment, models, sources]);
+/// Returns the number of each prompt with a hash of everything that its records depend on besides the kind of processor: the experiment
+/// as a file, what the run was begun with, as its key, and the prompt with its seed.
+fn keys_of<'a>(
+    setup: &Setup,
+    prompts: &'a [PlannedPrompt],
+    begun: &str,
+) -> impl Iterator<Item = (u64, String)> + use<'a> {
+    let common = json!([setup.plan.experiment, begun]);
     prompts.iter().map(move |prompt| {
         let own = json!([prompt.spec, prompt.index, prompt.sample, prompt.seed_index]);
         (prompt.index, sha256(format!("{common}{own}").as_bytes()))
@@ -288,27 +286,35 @@ pub(super) fn config(series: &[Series], left_out: &[LeftOut]) -> Value {
     })
 }
 
-/// Opens the run folder and its store.
-fn open(plan: &Plan, part: &RunPart, keys: impl Iterator<Item = (u64, String)>) -> Result<(RunFolder, Store)> {
-    let Plan { command: name, experiment, .. } = plan;
+/// Opens the run folder and its store. Returns also what the run was begun with.
+fn open(series: &[Series], left_out: &[LeftOut], part: &RunPart) -> Result<(RunFolder, Store, Begun)> {
+    let Plan { command: name, experiment, .. } = &series[0].setup.plan;
+    let mut begun = Begun::here(series.iter().map(|series| &series.setup), left_out);
+    let keys = keys(series, &begun);
     let (mut folder, store);
     match &part.start {
         RunStart::New(out) => {
             folder = RunFolder::create(out.as_deref(), name)?;
-            store = Store::create(&mut folder, experiment)?;
+            store = Store::create(&mut folder, experiment, &begun)?;
         }
-        RunStart::Resume(begun) => {
-            folder = begun.clone();
+        RunStart::Resume(unfinished) => {
+            folder = unfinished.clone();
             check_experiment(folder.path(), experiment)?;
+            let there = Begun::read(folder.path())?;
+            there.check_same(&begun, folder.path())?;
             store = Store::resume(&mut folder, keys)?;
+            if store.finished() < series.iter().map(|series| series.prompts.len()).sum() {
+                there.check_machine(folder.path())?;
+            }
+            begun = there;
         }
         RunStart::Merge(shards, out) => {
-            let holders = holders(shards, experiment, keys)?;
+            let shards = check_shards(shards, experiment, &mut begun, keys)?;
             folder = RunFolder::create(out.as_deref(), name)?;
-            store = Store::merge(&mut folder, experiment, shards, &holders)?;
+            store = Store::merge(&mut folder, experiment, &begun, shards)?;
         }
     }
-    Ok((folder, store))
+    Ok((folder, store, begun))
 }
 
 /// Checks that the run can be done in parts; one on a single prompt cannot.

@@ -1,7 +1,7 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, and their measures.
 
 use super::passes::untreated_records;
-use super::reference::attributions;
+use super::reference::bringers;
 use super::{check, MapsOfOnePrompt, Setup};
 use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
@@ -206,13 +206,12 @@ pub(super) fn add_maps(setup: &Setup, measures: &mut Measures) -> Result<()> {
             }
         }
         Some(MapsOfOnePrompt::Explorer) => {
-            let prompts = setup.grid.prompts();
-            check(setup, &prompts)?;
+            check(setup, &setup.grid.prompts())?;
             let mut known = Vec::new();
             for (index, model) in setup.models.iter().enumerate() {
-                // An error of this prompt occurs again in the run, which reports it.
-                let attributions = attributions(setup, index, &prompts[0]).unwrap_or_default();
-                known.push(KnownHeads { agreements: agreements(&model.transformer)?, attributions });
+                // An error of these prompts occurs again in the run, which reports it.
+                let scores = bringers(setup, index).unwrap_or_default();
+                known.push(KnownHeads { agreements: agreements(&model.transformer)?, scores });
             }
             measures.push(ExploreMeasure::new(resolutions(setup), known));
         }
@@ -262,8 +261,8 @@ pub(super) fn drawn_heads(setup: &Setup, measures: &Measures) -> Vec<DrawnHead> 
     drawn
 }
 
-/// Returns the layer of each model with the most attention to the answer; in a text, which has no answer, with the least to
-/// the first token.
+/// Returns the layer of each model with the head that brings the answer most; where that is not measured, with the most attention to the
+/// answer; in a text, which has no answer, with the least to the first token.
 fn layers_to_draw(setup: &Setup) -> Result<Vec<usize>> {
     let prompts = setup.grid.prompts();
     check(setup, &prompts)?;
@@ -273,6 +272,11 @@ fn layers_to_draw(setup: &Setup) -> Result<Vec<usize>> {
 fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize {
     let model = &setup.models[index];
     let select = &setup.plan.select;
+    // An error of these prompts occurs again in the run, which reports it.
+    let scores = bringers(setup, index).unwrap_or_default();
+    if let Some((at, _)) = scores.iter().filter(|(at, _)| select.has(**at)).max_by(|a, b| a.1.total_cmp(b.1)) {
+        return at.layer;
+    }
     let is_text = matches!(setup.grid, Grid::Text(_));
     let (metric, region, sign) =
         if is_text { (SINK_SHARE_FIRST.name, None, -1.0) } else { (SHARE_ABS.name, Some(ANSWER_REGION), 1.0) };

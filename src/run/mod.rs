@@ -3,8 +3,10 @@
 //! The commands make a [`Plan`] of their flags. Prompts are numbered over the whole grid, and the seed of a prompt is a
 //! hash of the base seed and that number, so a prompt does not depend on which ones ran before it.
 
+mod begun;
 mod check;
 mod execute;
+mod head_costs;
 mod hidden;
 mod identity;
 mod maps;
@@ -24,6 +26,6 @@ pub use execute::{finished_frame, Run, RunPart, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use outputs::OutputStyle;
 pub use plan::{MapsOfOnePrompt, Plan};
-pub use series::{measure_prompts, pooled_records, FinishedPrompt, Series};
+pub use series::{measure_prompts, pooled_records, possible_series, FinishedPrompt, Series};
 pub use setup::{LeftOut, Setup, Setups};
 pub use shard::{prompts_of, RunShard};

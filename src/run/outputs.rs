@@ -1,10 +1,8 @@
 //! The files of a run folder besides the records: figures and tables made of them, and the manifest that lists all of them.
 
 use super::execute::config;
-use super::reference::ranked_heads;
 use super::{Run, RunStart};
 use crate::base::files::{self, replace, replace_csv};
-use crate::base::machine::Machine;
 use crate::base::memory::peak_rss_bytes;
 use crate::figures::{recipe, Figure, FigureHeading, Page};
 use crate::measures::{GenerationMeasure, MeasureName};
@@ -110,11 +108,7 @@ impl Run {
         }
         self.save_table(MASSIVE, &frame.massive)?;
         self.save_table(DRAWN, &frame.drawn)?;
-        let mut ranked = Vec::new();
-        for series in &self.series {
-            ranked.extend(ranked_heads(&series.setup)?);
-        }
-        self.save_table(RANKINGS, &ranked)?;
+        self.save_table(RANKINGS, &frame.ranked)?;
         if !frame.tokens.0.is_empty() {
             frame.tokens.write(&self.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
         }
@@ -160,9 +154,12 @@ impl Run {
         }
         let seed = setup.grid.seed();
         let reading = &setup.plan.reading;
+        let mut machines = self.begun.machines.iter().cloned();
+        let machine = machines.next();
         let manifest = Manifest {
             argv: self.folder.command(),
-            machine: Machine::here(),
+            machine: machine.unwrap_or_default(),
+            other_machines: machines.collect(),
             config: config(&self.series, &self.left_out),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),

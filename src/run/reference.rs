@@ -3,6 +3,7 @@
 //! They are prompts of the grid's kinds with other seeds, so that heads are not chosen on the prompts on which they are
 //! then measured.
 
+use super::head_costs::CostPrompts;
 use super::passes::untreated_records;
 use super::Setup;
 use crate::attention::{HeadOutputSums, HeadPlace, LayersAndHeads, Stream};
@@ -11,25 +12,16 @@ use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::model::open::Model;
 use crate::prompts::{PlannedPrompt, Prompt, PromptSpec};
+use crate::results::RankedHead;
+use crate::stats::{mean, pearson};
 use crate::treatments::{Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use strum::VariantArray as _;
 
-/// A head of a ranking; a row of `rankings.csv`.
-#[derive(Debug, Serialize)]
-pub(super) struct RankedHead<'a> {
-    model: &'a str,
-    ranking: &'static str,
-    /// Rank; the best head has 1.
-    rank: usize,
-    layer: usize,
-    head: usize,
-    /// Mean score over the reference prompts.
-    score: f64,
-}
+/// Prompts on which heads are ranked of which a picture shows the best.
+const OF_PICTURES: usize = 2;
 
 /// Largest number of reference prompts.
 const PROMPTS: usize = 10;
@@ -64,7 +56,7 @@ pub(super) fn references(setup: &Setup) -> Result<Vec<Reference>> {
 ///
 /// # Errors
 /// Those of [`Setup::references`].
-pub(super) fn ranked_heads(setup: &Setup) -> Result<Vec<RankedHead<'_>>> {
+pub(super) fn ranked_heads(setup: &Setup) -> Result<Vec<RankedHead>> {
     let used: BTreeSet<_> = setup.conditions.iter().flat_map(|condition| condition.rankings()).collect();
     if used.is_empty() {
         return Ok(Vec::new());
@@ -72,8 +64,11 @@ pub(super) fn ranked_heads(setup: &Setup) -> Result<Vec<RankedHead<'_>>> {
     let mut ranked = Vec::new();
     for (model, reference) in setup.models.iter().zip(setup.references()?) {
         for (by, heads) in reference.rankings.iter().filter(|(by, _)| used.contains(by)) {
+            let agreement = reference.agreements.get(by).copied().flatten();
             for (i, &(HeadPlace { layer, head }, score)) in heads.iter().enumerate() {
-                ranked.push(RankedHead { model: &model.name, ranking: by.name(), rank: i + 1, layer, head, score });
+                let model = model.name.clone();
+                let ranking = by.name().to_owned();
+                ranked.push(RankedHead { model, ranking, rank: i + 1, layer, head, score, agreement });
             }
         }
     }
@@ -104,14 +99,21 @@ fn reference(setup: &Setup, index: usize) -> Result<Reference> {
     let prompts = reference_prompts(setup, model)?;
     let mut means = WrittenMeans::default();
     prompts.iter().try_for_each(|(_, prompt)| means.add(model, prompt))?;
-    let mut reference = Reference { written: means.finish(), rankings: BTreeMap::new() };
-    if setup.conditions.iter().any(|condition| condition.rankings().next().is_some()) {
-        let mut scores = BTreeMap::new();
-        for (planned, prompt) in prompts.iter().filter(|(planned, _)| matches!(planned.spec, PromptSpec::Needle(_))) {
-            score_heads(setup, index, planned, prompt, reference.answer_means(), &mut scores)?;
-        }
-        reference.rankings = rankings(&scores);
+    let mut reference = Reference { written: means.finish(), ..Reference::default() };
+    let wanted: BTreeSet<Ranking> = setup.conditions.iter().flat_map(|condition| condition.rankings()).collect();
+    if wanted.is_empty() {
+        return Ok(reference);
     }
+    let mut scores = Scores::new();
+    for (planned, prompt) in prompts.iter().filter(|(planned, _)| matches!(planned.spec, PromptSpec::Needle(_))) {
+        score_heads(setup, index, planned, prompt, reference.answer_means(), &mut scores)?;
+    }
+    if wanted.contains(&Ranking::Cost) {
+        scores.insert(Ranking::Cost, CostPrompts::of(setup, index, usize::MAX).measure(&reference)?);
+    }
+    scores.retain(|_, heads| !heads.is_empty());
+    reference.agreements = scores.iter().map(|(&by, heads)| (by, agreement(heads))).collect();
+    reference.rankings = scores.iter().map(|(&by, heads)| (by, ranked(heads))).collect();
     Ok(reference)
 }
 
@@ -145,48 +147,65 @@ fn score_heads(
     for record in untreated_records(setup, model, &all, planned, prompt, &measures, means)? {
         let measure = &record.measure;
         let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
-        for ranking in Ranking::VARIANTS {
-            let (metric, region) = ranking.metric();
+        for &ranking in Ranking::VARIANTS {
+            let Some((metric, region)) = ranking.metric() else { continue };
             if measure.metric == metric.name && measure.region.as_deref() == region {
-                let (sum, n) = scores.entry(*ranking).or_default().entry(HeadPlace { layer, head }).or_default();
-                (*sum, *n) = (*sum + value, *n + 1);
+                scores.entry(ranking).or_default().entry(HeadPlace { layer, head }).or_default().push(value);
             }
         }
     }
     Ok(())
 }
 
-/// Returns the attribution of each head on a prompt, from a pass of its own; empty where it is not measured.
+/// Returns how much each head of a model brings the answer, on prompts of its own: what the answer loses without the head, in nats, times
+/// the share of the answer in its output, of both what is above 0. Heads that only read the question have little of the latter. Empty where
+/// costs are not measured.
 ///
 /// # Errors
-/// If the prompt cannot be built or the pass fails, and those of [`Setup::references`].
-pub(super) fn attributions(setup: &Setup, index: usize, planned: &PlannedPrompt) -> Result<BTreeMap<HeadPlace, f64>> {
+/// If a prompt cannot be built or its pass fails.
+pub(super) fn bringers(setup: &Setup, index: usize) -> Result<BTreeMap<HeadPlace, f64>> {
     let model = &setup.models[index];
-    let prompt = planned.build(setup.grid.seed(), &setup.sources, model.tokenizer())?;
-    if !setup.attributes_heads(model, prompt.ids.len()) {
+    let shortest = setup.grid.ctx_tok().into_iter().min().unwrap_or(0);
+    if !setup.differentiates(model, shortest) {
         return Ok(BTreeMap::new());
     }
-    let means = setup.references()?[index].answer_means();
+    let prompts = CostPrompts::of(setup, index, OF_PICTURES);
+    let mut means = WrittenMeans::default();
     let mut scores = Scores::new();
-    score_heads(setup, index, planned, &prompt, means, &mut scores)?;
-    Ok(rankings(&scores).remove(&Ranking::Attribution).unwrap_or_default().into_iter().collect())
+    for (planned, prompt) in prompts.built()? {
+        means.add(model, &prompt)?;
+        score_heads(setup, index, planned, &prompt, None, &mut scores)?;
+    }
+    let reference = Reference { written: means.finish(), ..Reference::default() };
+    let shares: BTreeMap<HeadPlace, f64> =
+        scores.remove(&Ranking::ShareOut).map_or_else(BTreeMap::new, |shares| ranked(&shares).into_iter().collect());
+    let costs = ranked(&prompts.measure(&reference)?).into_iter();
+    Ok(costs.map(|(at, cost)| (at, cost.max(0.0) * shares.get(&at).map_or(0.0, |share| share.max(0.0)))).collect())
 }
 
-/// Sum and count of the scores of each head, by ranking.
-type Scores = BTreeMap<Ranking, BTreeMap<HeadPlace, (f64, usize)>>;
+/// The scores of each head on one prompt after the other, by ranking.
+type Scores = BTreeMap<Ranking, HeadScores>;
+type HeadScores = BTreeMap<HeadPlace, Vec<f64>>;
 
 /// Heads with their mean scores, best first.
 type Ranked = Vec<(HeadPlace, f64)>;
 
 /// Sorts heads from the largest mean to the smallest; equal heads keep their order.
-fn rankings(scores: &Scores) -> BTreeMap<Ranking, Ranked> {
-    let mut rankings = BTreeMap::new();
-    for (&ranking, heads) in scores {
-        let mut ranked: Ranked = heads.iter().map(|(&head, &(sum, n))| (head, sum / n as f64)).collect();
-        ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
-        rankings.insert(ranking, ranked);
-    }
-    rankings
+fn ranked(heads: &HeadScores) -> Ranked {
+    let means = heads.iter().map(|(&head, scores)| (head, scores.iter().sum::<f64>() / scores.len() as f64));
+    let mut ranked: Ranked = means.collect();
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
+    ranked
+}
+
+/// Pearson's correlation over heads between the scores on every second prompt and those on the others: heads with large scores count, and
+/// the order of the many without any does not.
+fn agreement(heads: &HeadScores) -> Option<f64> {
+    let half = |first: usize| {
+        let halves = heads.values().map(|scores| scores.iter().skip(first).step_by(2).copied().collect::<Vec<_>>());
+        halves.map(|scores| mean(&scores)).collect::<Option<Vec<f64>>>()
+    };
+    pearson(&half(0)?, &half(1)?)
 }
 
 /// Sums of the heads' outputs over prompts.

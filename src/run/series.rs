@@ -2,7 +2,8 @@
 
 use super::identity::pooled_record;
 use super::passes::results;
-use super::{check, prompts_of, MissedDepth, RunShard, Setup};
+use super::setup::{keep_possible, nothing_possible, LeftOut, Setups};
+use super::{check, prompts_of, Checked, MissedDepth, RunShard, Setup};
 use crate::base::hash::hex;
 use crate::measures::{Measure, Measures, PassKey};
 use crate::prompts::PlannedPrompt;
@@ -20,14 +21,26 @@ pub struct Series {
     pub measures: Measures,
     /// Depths that the first prompts miss.
     pub missed_depths: Vec<MissedDepth>,
+    /// A bound on the memory that its passes take besides the weights, in bytes.
+    pub pass_bytes: u64,
     /// The prompts of the run's shard, numbered over all series of the run.
     pub(super) prompts: Vec<PlannedPrompt>,
 }
 
 impl Series {
+    /// The only series of a run.
+    ///
+    /// # Errors
+    /// Usage errors if its prompts cannot run.
+    pub fn of(setup: Setup, measures: Measures, shard: Option<RunShard>) -> Result<Self> {
+        let mut series = Self::new(setup, measures);
+        series.prepare(0, shard)?;
+        Ok(series)
+    }
+
     /// A series of a setup, whose prompts are not made yet.
-    pub fn new(setup: Setup, measures: Measures) -> Self {
-        Self { setup, measures, missed_depths: Vec::new(), prompts: Vec::new() }
+    fn new(setup: Setup, measures: Measures) -> Self {
+        Self { setup, measures, missed_depths: Vec::new(), pass_bytes: 0, prompts: Vec::new() }
     }
 
     /// Makes the prompts of a shard, of which the first is number `first` of the run, and checks that they can run. Returns the
@@ -43,10 +56,39 @@ impl Series {
             prompt.twin = prompt.twin.map(|twin| twin + first);
         }
         self.prompts = prompts_of(prompts, shard);
-        self.missed_depths = check(&self.setup, &self.prompts)?.missed_depths;
-        self.setup.references()?;
+        Checked { missed_depths: self.missed_depths, pass_bytes: self.pass_bytes } = check(&self.setup, &self.prompts)?;
         Ok(all)
     }
+
+    /// Number of its prompts in the run's shard.
+    pub fn count(&self) -> usize {
+        self.prompts.len()
+    }
+}
+
+/// Makes the prompts of a shard of all series, and checks that they can run. Of several series, those are left out that the models do not
+/// allow: which ones depends on models and flags alone, so that all shards agree.
+///
+/// # Errors
+/// Usage errors if nothing can run; errors of files and of the machine.
+pub fn possible_series(setups: Setups, shard: Option<RunShard>) -> Result<(Vec<Series>, Vec<LeftOut>)> {
+    let Setups { each, mut left_out } = setups;
+    let is_only = each.len() + left_out.len() == 1;
+    let mut possible = Vec::new();
+    let mut first = 0;
+    for setup in each {
+        let measures = setup.measures()?;
+        let mut series = Series::new(setup, measures);
+        let prepared = series.prepare(first, shard);
+        if let Some(prompts) = keep_possible(series.setup.plan.series, is_only, prepared, &mut left_out)? {
+            first += prompts;
+            possible.push(series);
+        }
+    }
+    if possible.is_empty() {
+        return Err(nothing_possible(&left_out));
+    }
+    Ok((possible, left_out))
 }
 
 /// A prompt that has run.

@@ -65,7 +65,12 @@ impl Setups {
         let mut possible = Vec::new();
         for plan in plans {
             let series = plan.series;
-            let texts = Texts::of(plan, &opened);
+            if keep_possible(series, is_only, plan.check(), &mut left_out)?.is_none() {
+                continue;
+            }
+            // A file that cannot be read ends the run, as it is of no model.
+            let sources = Sources::read(&plan.grid)?;
+            let texts = Texts::of(plan, sources, &opened);
             possible.extend(keep_possible(series, is_only, texts, &mut left_out)?);
         }
         if possible.is_empty() {
@@ -112,11 +117,9 @@ struct Texts {
 }
 
 impl Texts {
-    /// Reads the texts of a plan, and checks that the models allow it.
-    fn of(plan: Plan, opened: &[OpenedModel]) -> Result<Self> {
-        plan.check()?;
+    /// Limits the prompts of a plan to its texts, and checks that the models allow it.
+    fn of(plan: Plan, sources: Sources, opened: &[OpenedModel]) -> Result<Self> {
         let conditions = plan.all_conditions()?;
-        let sources = Sources::read(&plan.grid)?;
         let mut grid = plan.grid.clone();
         let tokenizers = opened.iter().map(OpenedModel::tokenizer);
         match &mut grid {

@@ -7,6 +7,7 @@
 
 mod journal;
 
+use super::begun::Begun;
 use super::FinishedPrompt;
 use crate::bail_usage;
 use crate::base::files;
@@ -53,11 +54,12 @@ pub(super) struct Store {
 
 impl Store {
     /// Creates the files of a new run in an empty folder.
-    pub(super) fn create(folder: &mut RunFolder, experiment: &str) -> Result<Self> {
+    pub(super) fn create(folder: &mut RunFolder, experiment: &str, begun: &Begun) -> Result<Self> {
         let path = folder.join(EXPERIMENT);
         // A second run in the same folder must not replace the experiment of the first.
         files::create(&path, experiment.as_bytes()).with_context(|| format!("cannot create {}", path.display()))?;
         files::sync(&path)?;
+        begun.write(folder.path())?;
         folder.save_command()?;
         folder.create_journal()?;
         let store = Self::open(folder, [0, 0])?;
@@ -120,20 +122,19 @@ impl Store {
         Ok(Self { finished, rows, prompts, put_aside, ..Self::open(folder, ends)? })
     }
 
-    /// Merges shards into a new folder, which then is an unfinished run with all prompts. `holders` are the numbers of the
-    /// shards that hold each prompt, in order.
+    /// Merges shards into a new folder, which then is an unfinished run with all prompts.
     ///
     /// # Errors
     /// If a shard has changed, or a file cannot be read or written.
     pub(super) fn merge(
         folder: &mut RunFolder,
         experiment: &str,
-        shards: &[PathBuf],
-        holders: &[usize],
+        begun: &Begun,
+        Shards { folders: shards, holders }: Shards<'_>,
     ) -> Result<Self> {
-        let mut store = Self::create(folder, experiment)?;
+        let mut store = Self::create(folder, experiment, begun)?;
         let mut stored = shards.iter().map(|shard| StoredPrompts::open(shard)).collect::<Result<Vec<_>>>()?;
-        for &shard in holders {
+        for shard in holders {
             let prompt = stored[shard]
                 .next()
                 .with_context(|| format!("{} has changed while it was merged", shards[shard].display()))?;
@@ -266,33 +267,43 @@ fn put_aside(folder: &Path) -> Result<PathBuf> {
 /// Encoded data of one prompt: (index of the measure, model and condition, bytes).
 pub(super) type Pooled = Vec<(usize, PassKey, Vec<u8>)>;
 
-/// Checks that a finished prompt was measured with everything that it would be measured with now.
+/// Checks that a finished prompt is the one that would be measured now.
 fn check_key(folder: &Path, index: u64, key: &str, expected: &str) -> Result<()> {
     if key != expected {
-        bail_usage!(
-            "{}: prompt {index} was measured with other weights, another tokenizer, text or corpus, other settings, another build \
-             of difftool or another kind of processor; begin a new run",
-            folder.display()
-        );
+        bail_usage!("{}: prompt {index} is not the one that this run would measure; begin a new run", folder.display());
     }
     Ok(())
 }
 
-/// Checks that shards make up one experiment, and returns the number of the shard that holds each prompt. `keys` are the
-/// number and key of every prompt, in the order of one run.
+/// The shards of an experiment.
+pub(super) struct Shards<'a> {
+    pub(super) folders: &'a [PathBuf],
+    /// The number of the shard that holds each prompt, in the order of one run.
+    holders: Vec<usize>,
+}
+
+/// Checks that shards make up one experiment. `keys` are the number and key of every prompt, in the order of one run. Adds the machines
+/// that measured them to `begun`.
 ///
 /// # Errors
-/// A usage error if a shard is of another experiment, shards overlap, or prompts are missing; an error if one is damaged.
-pub(super) fn holders(
-    shards: &[PathBuf],
+/// A usage error if a shard is of another experiment, was measured with other models or texts, shards overlap, or prompts are missing;
+/// an error if one is damaged.
+pub(super) fn check_shards<'a>(
+    shards: &'a [PathBuf],
     experiment: &str,
+    begun: &mut Begun,
     keys: impl Iterator<Item = (u64, String)>,
-) -> Result<Vec<usize>> {
+) -> Result<Shards<'a>> {
+    // What merges measures nothing.
+    begun.machines.clear();
     let keys: Vec<(u64, String)> = keys.collect();
     let key_of: HashMap<u64, &str> = keys.iter().map(|(index, key)| (*index, key.as_str())).collect();
     let mut holder_of: HashMap<u64, usize> = HashMap::new();
     for (shard, folder) in shards.iter().enumerate() {
         check_experiment(folder, experiment)?;
+        let of_shard = Begun::read(folder)?;
+        of_shard.check_same(begun, folder)?;
+        begun.add_machines(&of_shard);
         let mut stored = StoredPrompts::open(folder)?;
         for prompt in &mut stored {
             let JournalLine { index, key, .. } = prompt.line;
@@ -316,7 +327,8 @@ pub(super) fn holders(
             keys.len()
         );
     }
-    Ok(keys.iter().map(|(index, _)| holder_of[index]).collect())
+    let holders = keys.iter().map(|(index, _)| holder_of[index]).collect();
+    Ok(Shards { folders: shards, holders })
 }
 
 /// Checks that `folder` holds a run of `experiment`.
@@ -347,7 +359,8 @@ mod tests {
     /// The folder of a run with three prompts; the key of prompt i is `key i`.
     fn run() -> (tempfile::TempDir, Vec<(u64, String)>) {
         let home = tempfile::tempdir().unwrap();
-        let mut store = Store::create(&mut RunFolder::create(Some(home.path()), "needle").unwrap(), "").unwrap();
+        let mut store =
+            Store::create(&mut RunFolder::create(Some(home.path()), "needle").unwrap(), "", &Begun::default()).unwrap();
         let keys: Vec<(u64, String)> = (0..3).map(|i| (i, format!("key {i}"))).collect();
         for ((index, key), results) in keys.iter().cloned().zip(["first\n", "second\n", "third\n"]) {
             let line = JournalLine { index, key, rows: 1, ..JournalLine::default() };

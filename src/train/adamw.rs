@@ -63,7 +63,7 @@ impl AdamW {
     pub fn update(&mut self, gradients: &Gradients, rate: f64) -> Result<f64> {
         let squares: f64 = gradients.iter().flatten().map(|&g| f64::from(g) * f64::from(g)).sum();
         let norm = squares.sqrt();
-        ensure!(norm.is_finite(), "the gradient norm is {norm}; lower optimizer.rate");
+        ensure!(norm.is_finite(), "the gradient norm is {norm}; lower optimizer.rate, and begin again in a new folder");
         let clip = if norm > self.spec.clip { self.spec.clip / norm } else { 1.0 } as f32;
         self.step += 1;
         let b1 = self.spec.beta1 as f32;

@@ -1,5 +1,6 @@
 //! Checks of a training spec that its types cannot express.
 
+use super::run::EVALUATED;
 use super::spec::{Contrast, LossSpec, OptimizerSpec, Stage, TrainSpec, VariantSpec, WatchSpec};
 use crate::bail_usage;
 use crate::base::values::MOST_TOKENS;
@@ -74,6 +75,9 @@ impl TrainSpec {
                 bail_usage!("model: {key} is {size}, expected 1 to {most}");
             }
         }
+        if !is_rate(m.rope_theta) {
+            bail_usage!("model: rope_theta is {}, expected a number above 0", m.rope_theta);
+        }
         for VariantSpec { name, ffn, heads, head_dim, .. } in &self.variants {
             for (key, size) in [("ffn", ffn), ("heads", heads), ("head_dim", head_dim)] {
                 if let Some(size) = size.filter(|&size| size == 0 || size as u64 > LARGEST_SIZE) {
@@ -133,6 +137,10 @@ impl TrainSpec {
         }
         if tokens < step_tok {
             bail_usage!("stage: {tokens} tokens are less than one step of {step_tok}");
+        }
+        let needles = EVALUATED.into_iter().map(|(needles, ..)| needles).max().unwrap_or(0);
+        if ctx_tok < needles {
+            bail_usage!("stage: ctx_tok {ctx_tok} has no room for the {needles} needles of its evaluations");
         }
         if ctx_tok > self.model.max_ctx_tok {
             bail_usage!("stage: ctx_tok {ctx_tok} exceeds model.max_ctx_tok {}", self.model.max_ctx_tok);

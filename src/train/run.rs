@@ -25,6 +25,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Needles of the prompts of evaluations, those asked for, and their cities.
+pub(super) const EVALUATED: [(usize, usize, CitySet); 4] =
+    [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)];
+
 /// The settings of a run.
 pub(super) struct Trainer<'a> {
     pub(super) spec: &'a TrainSpec,
@@ -124,9 +128,7 @@ impl Trainer<'_> {
         let model = Transformer::build(self.config, &mut detached(vars)?)?;
         let haystack = Haystack::Embedded;
         let mut lines = Vec::new();
-        for (needles, retrieve, cities) in
-            [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)]
-        {
+        for (needles, retrieve, cities) in EVALUATED {
             let mut scores = Vec::new();
             for sample in 0..self.spec.watch.eval_samples as u64 {
                 let depth_pct = (sample % 5) as f64 * 25.0;

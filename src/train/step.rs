@@ -119,7 +119,7 @@ fn backward(model: &Transformer, part: &BatchPart<'_>, share: f64) -> Result<(f6
     let (mean, scores) = cross_entropy(&logits, part.targets.to_vec(), part.weights.to_vec())?;
     let loss = (mean * share)?;
     let value = f64::from(numbers(&loss)?[0]);
-    anyhow::ensure!(value.is_finite(), "the loss is {value}; lower optimizer.rate");
+    anyhow::ensure!(value.is_finite(), "the loss is {value}; lower optimizer.rate, and begin again in a new folder");
     Ok((value, scores, loss.backward()?))
 }
 

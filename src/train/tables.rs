@@ -47,7 +47,7 @@ impl StudyTable {
 
 /// What `difftool train` prints: the summary, and the differences that are decided.
 pub(crate) fn screen(study: &Study) -> Screen {
-    let mut screen = Screen { next: NEXT, ..Screen::default() };
+    let mut screen = Screen { next: NEXT.to_owned(), ..Screen::default() };
     if let Some(mut main) = SUMMARY.filled(study) {
         let is_main: Vec<bool> = main.columns.iter().map(|column| MAIN_COLUMNS.contains(&&*column.name)).collect();
         main.keep_columns(|at| is_main[at]);

@@ -228,6 +228,8 @@ pub enum HeadSelection {
 #[strum(serialize_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Ranking {
+    /// What the answer's log-probability loses with the head's mean output, in nats: exactly, by a pass for each head
+    Cost,
     /// Share of the head's output from the answer
     ShareOut,
     /// Share of |attention| on the answer
@@ -258,13 +260,14 @@ impl Ranking {
         self.into()
     }
 
-    /// Metric and region of the records with these scores.
-    pub fn metric(self) -> (Metric, Option<&'static str>) {
+    /// Metric and region of the records with these scores; `None` for costs, which take passes of their own.
+    pub fn metric(self) -> Option<(Metric, Option<&'static str>)> {
         match self {
-            Self::ShareOut => (SHARE_OUT, Some(ANSWER_REGION)),
-            Self::ShareAbs => (SHARE_ABS, Some(ANSWER_REGION)),
-            Self::Attribution => (HEAD_ATTRIBUTION, None),
-            Self::Retrieval => (RETRIEVAL_SCORE, None),
+            Self::Cost => None,
+            Self::ShareOut => Some((SHARE_OUT, Some(ANSWER_REGION))),
+            Self::ShareAbs => Some((SHARE_ABS, Some(ANSWER_REGION))),
+            Self::Attribution => Some((HEAD_ATTRIBUTION, None)),
+            Self::Retrieval => Some((RETRIEVAL_SCORE, None)),
         }
     }
 }

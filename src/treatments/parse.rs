@@ -374,7 +374,10 @@ mod tests {
             ("ablate(3)", "not a head, expected layer.head, all"),
             ("ablate(1.x)", "`x` is not a whole number"),
             ("ablate(best:4)", "best:NUMBER:RANKING"),
-            ("ablate(best:4:beauty)", "not a ranking, expected one of share_out, share_abs, attribution, retrieval"),
+            (
+                "ablate(best:4:beauty)",
+                "not a ranking, expected one of cost, share_out, share_abs, attribution, retrieval",
+            ),
         ] {
             assert!(refusal(name).contains(words), "{name}: {}", refusal(name));
         }

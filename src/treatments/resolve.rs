@@ -17,6 +17,8 @@ pub struct Reference {
     pub written: BTreeMap<RowSelection, Vec<Vec<f32>>>,
     /// Heads from best to worst with their scores, by ranking.
     pub rankings: BTreeMap<Ranking, Vec<(HeadPlace, f64)>>,
+    /// Pearson's correlation over heads between the scores on two halves of the prompts, by ranking; `None` where it has none.
+    pub agreements: BTreeMap<Ranking, Option<f64>>,
 }
 
 /// Outputs of all heads in some rows of untreated passes over a prompt and the one with another answer: by layer, (rows, H,
@@ -262,6 +264,7 @@ mod tests {
         let reference = Reference {
             written: [(RowSelection::Answer, vec![(0..8).map(|i| i as f32).collect(), vec![9.0; 8]])].into(),
             rankings: [(Ranking::ShareAbs, ranked)].into(),
+            agreements: BTreeMap::new(),
         };
         let rows = RowSelection::Answer.of(prompt).into_iter().map(|rows| rows.len()).sum::<usize>();
         let layer = |first: usize| (0..rows * 4 * 2).map(|i| (first + i) as f32).collect();

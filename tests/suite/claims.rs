@@ -35,7 +35,7 @@ fn the_numbers_of_a_claim_are_those_of_the_command_that_measures_it_by_itself() 
     let all = by_identity(scratch.records("all"));
     let mut lines: Vec<String> =
         rows(&json, "readings").iter().map(|row| row["command"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(lines.len(), 23);
+    assert_eq!(lines.len(), 24);
     lines.sort();
     lines.dedup();
     assert_eq!(lines.len(), 8, "{lines:?}");
@@ -67,7 +67,7 @@ fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() 
             assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
         }
         assert!(
-            screen.contains("Yes, no, neither: diff 0, 0, 23") && screen.contains("One training each."),
+            screen.contains("Yes, no, neither: diff 0, 0, 24") && screen.contains("One training each."),
             "{screen}"
         );
         assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");
@@ -132,7 +132,7 @@ fn the_page_of_claims_has_a_chapter_with_a_figure_and_a_command_for_each() {
     let scratch = Scratch::with(&["transformer", "diff"]);
     claims(&scratch, &["--report", "page.html", "--out", "run", "--only", "T2,T5,P", "--needles", "6"]);
     let page = scratch.read("page.html");
-    for words in ["T2: more answers", "T5: smaller logits", "P: noise cancels", "The verdict does not say"] {
+    for words in ["T2: more answers", "T5: smaller logits", "P: agree on noise", "The verdict does not say"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(page.contains("difftool needle --needles 6 --retrieve 2 --ctx 512 --samples 1 --model"));

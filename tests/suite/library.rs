@@ -78,8 +78,13 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: Ledger, stop
     let stop = AtomicBool::new(false);
     let mut prompts = 0;
     pool.install(|| {
-        let mut run =
-            Run::prepare(vec![Series::new(setup.clone(), measures)], vec![], part, OutputStyle::default()).unwrap();
+        let mut run = Run::prepare(
+            vec![Series::of(setup.clone(), measures, None).unwrap()],
+            vec![],
+            part,
+            OutputStyle::default(),
+        )
+        .unwrap();
         run.measure(&stop, &mut || {
             prompts += 1;
             stop.store(stop_after.is_some_and(|after| prompts >= after), Ordering::Relaxed);

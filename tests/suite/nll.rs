@@ -216,7 +216,7 @@ fn the_beginning_of_a_window_counts_by_position_only() {
     let of_model = |tokens: Vec<Token>| tokens.into_iter().filter(|t| t.model == "./transformer" && t.position >= 20);
     let kept: Vec<f64> = of_model(scratch.tokens("some")).map(|token| token.nll_nats).collect();
     let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-    assert!((some["nll"][0]["nll_nats"].as_f64().unwrap() - mean).abs() < 1e-4);
+    assert!((some["nll"][0]["nll_nats"]["value"].as_f64().unwrap() - mean).abs() < 1e-4);
     scratch.fails(&[&BOTH[..], &["--ctx", "64", "--skip", "64"]].concat(), 2, &["--skip 64 leaves nothing"]);
 }
 

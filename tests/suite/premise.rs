@@ -3,9 +3,9 @@
 
 use crate::common::{fixture, Scratch};
 use candle_core::{DType, Device};
-use difftool::attention::{RowProbe, Stream};
+use difftool::attention::{HeadPlace, RowProbe, Stream};
 use difftool::base::hash::sha256;
-use difftool::measures::{Agreement, TargetCollector, TargetProbe};
+use difftool::measures::{of_strangers, Agreement, NoiseRows, TargetCollector, TargetProbe};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
 use difftool::prompts::{Region, TargetRows};
 use difftool::results::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE};
@@ -24,6 +24,8 @@ struct Expected {
     rows: [usize; 2],
     /// By layer, head and set of keys: the regions, and noise.
     agreement: Vec<Vec<Vec<Numbers>>>,
+    /// Cosine of the first map and the second ones of other heads on noise, by layer and head.
+    strangers: Vec<Vec<f64>>,
 }
 
 /// Compares the numbers of a model that computes in `dtype`. Logits reach about 60, so that single precision moves weights.
@@ -41,16 +43,26 @@ fn compare(name: &str, dtype: DType, tolerance: f64) {
     let [first, last] = expected.rows;
     let regions = expected.regions.iter().map(|&region| Region::ALL[region]).collect();
     let target = TargetRows { query: None, rows: first..last, regions };
+    let noise = TargetProbe::new(std::slice::from_ref(&target), NoiseRows::default());
     let probe = TargetProbe::new(&[target], Agreement::default());
-    let probes: [&dyn RowProbe; 1] = [&probe];
+    let probes: [&dyn RowProbe; 2] = [&probe, &noise];
     let mut stream = Stream::new(&probes);
     model.hidden(&[expected.input_ids], &mut stream).unwrap();
 
     let heads = config.wiring().heads();
-    assert_eq!(stream.probe_results.len(), heads * config.layers.len());
+    assert_eq!(stream.probe_results.len(), 2 * heads * config.layers.len());
     let mut compared = 0;
     let mut worst = 0.0_f64;
-    for result in stream.probe_results {
+    let (agreements, noise): (Vec<_>, Vec<_>) = stream.probe_results.into_iter().partition(|result| result.probe == 0);
+    let noise: Vec<(HeadPlace, NoiseRows)> = noise
+        .into_iter()
+        .map(|result| (result.at, result.collector.into_collector::<TargetCollector<NoiseRows>>().summaries.remove(0)))
+        .collect();
+    for (at, cosine) in of_strangers(&noise.iter().map(|(at, rows)| (*at, rows)).collect::<Vec<_>>()) {
+        worst = worst.max((cosine - expected.strangers[at.layer][at.head]).abs());
+        compared += 1;
+    }
+    for result in agreements {
         let of_head = result.collector.into_collector::<TargetCollector<Agreement>>();
         let want = &expected.agreement[result.at.layer][result.at.head];
         for (set, region) in Region::ALL.map(Some).into_iter().chain([None]).enumerate() {

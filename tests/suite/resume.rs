@@ -66,7 +66,7 @@ impl Scratch {
     /// Whether the data of two run folders are the same bytes.
     #[track_caller]
     fn same(&self, a: &str, b: &str) {
-        for file in ["results.csv", "cells.csv", "experiment.toml"] {
+        for file in ["results.csv", "cells.csv", "experiment.toml", "begun.json"] {
             assert!(self.read(&format!("{a}/{file}")) == self.read(&format!("{b}/{file}")), "{file} of {a} and {b}");
         }
         let tokens = |run: &str| fs::read(self.path(run).join("tokens.csv")).ok();
@@ -84,7 +84,9 @@ common::is_scratch!(Scratch);
 /// between what it says and their end. Of a run without a finished prompt there are the records of at most one.
 fn kill(finished: &Path, killed: &Path, journal: f64, records: f64) {
     fs::create_dir(killed).unwrap();
-    fs::copy(finished.join("experiment.toml"), killed.join("experiment.toml")).unwrap();
+    for file in ["experiment.toml", "begun.json"] {
+        fs::copy(finished.join(file), killed.join(file)).unwrap();
+    }
     let text = fs::read_to_string(finished.join("cells.csv")).unwrap();
     let cut = &text[..(journal * text.len() as f64) as usize];
     fs::write(killed.join("cells.csv"), cut).unwrap();
@@ -264,6 +266,42 @@ fn a_run_is_resumed_only_as_what_it_was() {
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
     scratch.fails(&same, 2, &["other weights"]);
     scratch.fails(&["run", "--resume", "nowhere"], 2, &["nowhere"]);
+}
+
+/// A folder whose records were measured on a processor without features.
+fn moved(folder: &Path) {
+    let path = folder.join("begun.json");
+    let mut begun: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    begun["machines"][0]["features"] = serde_json::json!([]);
+    fs::write(&path, begun.to_string()).unwrap();
+}
+
+#[test]
+fn shards_are_merged_on_any_machine_and_a_run_goes_on_only_on_its_own() {
+    let scratch = Scratch::finished(&NEEDLE);
+    for (folder, shard) in [("a", "1/2"), ("b", "2/2")] {
+        scratch.run(&NEEDLE, &["--shard", shard, "--out", folder]);
+    }
+    // All shards are from machines of another kind than this one.
+    moved(&scratch.path("a"));
+    moved(&scratch.path("b"));
+    let merge = |out: &str| {
+        let output = scratch.command(&["merge", "a", "b", "--out", out]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        said
+    };
+    assert!(!merge("same").contains("processors"));
+    assert!(scratch.read("same/results.csv") == scratch.read("whole/results.csv"));
+    let manifest = Manifest::read(&scratch.path("same/manifest.json")).unwrap();
+    assert!(manifest.machine.features.is_empty() && manifest.other_machines.is_empty());
+    // Of two kinds.
+    fs::copy(scratch.path("whole/begun.json"), scratch.path("b/begun.json")).unwrap();
+    assert!(merge("mixed").contains("processors of several kinds"));
+    assert_eq!(Manifest::read(&scratch.path("mixed/manifest.json")).unwrap().other_machines.len(), 1);
+    kill(&scratch.path("whole"), &scratch.path("killed"), 0.5, 0.5);
+    moved(&scratch.path("killed"));
+    scratch.fails(&["run", "--resume", "killed"], 2, &["another kind of processor", "last bits"]);
 }
 
 #[test]

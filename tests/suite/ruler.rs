@@ -238,10 +238,10 @@ fn sinks_that_are_exempt_leave_the_scale_to_the_others() {
     // With 2 bits a logit is 0 or the largest, up to its sign. The sink's 8 makes 0 of the digits' 1, unless it is exempt.
     let maps = [Logits { digit: 1.0, bos: 8.0 }];
     let rounded = [Logits { digit: 0.0, bos: 8.0 }];
-    let common = Ruler::new(&maps, &["quantize", "--bits", "2"]);
+    let common = Ruler::new(&maps, &["quantize", "--bits", "2", "--scope", "tensor"]);
     common.agrees(&maps, 0.0, None);
     common.agrees(&rounded, 0.0, Some(2));
-    let exempt = Ruler::new(&maps, &["quantize", "--bits", "2", "--exempt-sinks"]);
+    let exempt = Ruler::new(&maps, &["quantize", "--bits", "2", "--scope", "tensor", "--exempt-sinks"]);
     exempt.agrees(&maps, 0.0, None);
     exempt.agrees(&maps, 0.0, Some(2));
     let scopes = |ruler: &Ruler| {

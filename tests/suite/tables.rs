@@ -206,12 +206,81 @@ fn any_two_tables_are_compared_row_by_row_of_a_key() {
 }
 
 #[test]
+fn rows_of_one_cluster_go_together_and_a_note_says_where_they_may() {
+    let scratch = Scratch::new();
+    let table = |value: fn(u32, u32) -> u32| {
+        let rows = (0..60).map(|row| (row / 5, row % 5));
+        rows.map(|(item, epoch)| format!("{item},{epoch},{}\n", value(item, epoch))).collect::<String>()
+    };
+    // Every try at an item ends alike.
+    fs::write(scratch.path("a.csv"), format!("item,epoch,score\n{}", table(|item, _| item % 2))).unwrap();
+    let b = format!("item,epoch,score\n{}", table(|item, _| u32::from(item % 3 > 0)));
+    let alone = scores(&scratch, &b, "--key item,epoch --value score");
+    let together = scores(&scratch, &b, "--key item,epoch --value score --cluster item");
+    assert_eq!((&row(&alone, "score")["n"], &row(&together, "score")["n"]), (&json!(60), &json!(12)));
+    let width = |json: &serde_json::Value| {
+        let row = row(json, "score");
+        row["hi"].as_f64().unwrap() - row["lo"].as_f64().unwrap()
+    };
+    assert!(width(&together) > 1.5 * width(&alone), "{together}");
+    let note = |json: &serde_json::Value| json["notes"].to_string().contains("--cluster item");
+    assert!(note(&alone) && !note(&together), "{alone}");
+}
+
+#[test]
+fn tables_of_other_programs_are_read_as_they_are() {
+    let scratch = Scratch::new();
+    let object = |id: u32, score: f64| {
+        format!("{{\"doc_id\": {id}, \"doc\": {{\"q\": \"a, b\"}}, \"filter\": \"strict\", \"acc\": {score}}}\n")
+    };
+    let lines = |score: fn(u32) -> f64| (0..8).map(|id| object(id, score(id))).collect::<String>();
+    fs::write(scratch.path("a.csv"), lines(|id| f64::from(id % 2))).unwrap();
+    let b = lines(|id| f64::from(id % 2).max(f64::from(id % 4 / 2)));
+    for table in [b.clone(), format!("[{}]", b.trim().replace("}\n{", "},{"))] {
+        let json = scores(&scratch, &table, "--key doc_id --value acc");
+        let row = row(&json, "acc");
+        assert_eq!((&row["n"], &row["diff"]), (&json!(8), &json!(0.25)));
+    }
+    // Columns with commas, conditions and groups by own columns, and a key that is empty in part.
+    let table = |shift: u32| {
+        let rows = (0..12).map(|id| {
+            let filter = if id < 8 { "strict" } else { "flexible" };
+            let task = if id % 4 < 2 { "" } else { "math" };
+            format!("{task},{id},{filter},{}\n", id % 5 + shift * (1 + id % 2))
+        });
+        format!("task,id,filter,\"acc,none\"\n{}", rows.collect::<String>())
+    };
+    fs::write(scratch.path("a.csv"), table(0)).unwrap();
+    let json = scores(&scratch, &table(1), "--key task,id --value acc,none --where filter=strict");
+    assert_eq!((&row(&json, "acc,none")["n"], &row(&json, "acc,none")["diff"]), (&json!(8), &json!(1.5)));
+    let json = scores(&scratch, &table(1), "--key id --value acc,none --group-by filter,task");
+    let groups: Vec<&serde_json::Value> = json["rows"].as_array().unwrap().iter().map(|row| &row["region"]).collect();
+    assert_eq!(groups.len(), 4, "{json}");
+    assert!(groups.contains(&&json!("strict,none")) && groups.contains(&&json!("flexible,math")), "{json}");
+    for (flags, words) in [
+        ("--key id --value acc,none --where filter=x", "no row has filter=x"),
+        ("--key id --value acc,none --where nonesuch=x", "no column `nonesuch`"),
+        ("--key id --value acc,none --group-by nonesuch", "no column `nonesuch`"),
+        ("--key id --value acc,none --where filter", "not COLUMN=VALUE"),
+        ("--key id --value acc,none --cluster nonesuch", "no column `nonesuch`"),
+    ] {
+        refuses_outright(&mut scratch.compare(&format!("a.csv b.csv {flags}")), 2, &[words]);
+    }
+    for (bytes, words) in
+        [(&b"PK\x03\x04rest"[..], "a workbook"), (b"PAR1rest", "a Parquet file"), (b"\x1f\x8brest", "compressed")]
+    {
+        fs::write(scratch.path("b.csv"), bytes).unwrap();
+        refuses_outright(&mut scratch.compare("a.csv b.csv --key id --value acc,none"), 1, &[words]);
+    }
+}
+
+#[test]
 fn tables_that_cannot_be_paired_are_refused_with_the_reason() {
     let scratch = Scratch::new();
     fs::write(scratch.path("a.csv"), "id,score\n1,0.5\n2,0.25\n").unwrap();
     for (table, code, words) in [
         ("id,score\n1,1\n1,2\n", 1, &["b.csv", "id=1", "line 2", "line 3"][..]),
-        ("id,score\n1,1\n2,good\n", 1, &["b.csv, line 3, column `score`: `good` is not a number"]),
+        ("id,score\n1,1\n2,good\n", 1, &["b.csv, line 3: column `score`: `good` is not a number"]),
         ("id,score\n1,1\n2,inf\n", 1, &["line 3", "`inf`"]),
         ("id,score\n1,1\n,2\n", 1, &["b.csv, line 3", "no id"]),
         ("id,score\n1,1\n2\n", 1, &["b.csv, line 3", "1 fields"]),

@@ -227,7 +227,7 @@ fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
         ("ablate(4.0)", &["there is no head 4.0; transformer has heads 0.0 to 3.7"]),
         ("mask(noise, layers=9)", &["layers=9", "transformer has layers 0 to 3"]),
         ("ablate(1.7)", &["there is no head 1.7; diff has heads 0.0 to 3.3"]),
-        ("ablate(best:3:beauty)", &["`beauty` is not a ranking, expected one of share_out, share_abs"]),
+        ("ablate(best:3:beauty)", &["`beauty` is not a ranking, expected one of cost, share_out, share_abs"]),
     ] {
         with(condition);
         scratch.refuses(&["run", "x.toml", "--out", "run"], words);
@@ -242,7 +242,7 @@ fn what_hiding_a_region_changes_is_what_its_condition_changes_to_the_bit() {
     let conditions = hidden.map(|region| format!("mask({region})"));
     let flags = ["needle", "--needles", "4", "--ctx", "300", "--samples", "2", "--depths", "0,60", "--out", "run"];
     let text = scratch.stdout(&flags);
-    assert!(text.contains("hidden: nats, points") && text.contains("other needles"), "{text}");
+    assert!(text.contains("noise, nats") && text.contains("other needles, nats"), "{text}");
     let alone = scratch.records("run");
     let treated: Vec<&str> = conditions.iter().flat_map(|condition| ["--condition", condition]).collect();
     scratch.stdout(&[&flags[..10], &["treated", "-q"], &treated[..]].concat());
@@ -285,7 +285,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
         "best - random, nats",
         "diff - transformer",
         "silence(bos+first)",
-        "attribution",
+        "cost",
     ] {
         assert!(text.contains(words), "{words}: {text}");
     }
@@ -305,8 +305,8 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let rankings = csv("run", "rankings.csv");
     scratch.stdout(&[&["ablate", "--layers", "1", "--heads", "0", "--out", "part"], &flags[..]].concat());
     assert_eq!(csv("part", "rankings.csv"), rankings);
-    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,attribution,"));
-    let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').next().unwrap().parse().unwrap()).collect();
+    let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,cost,"));
+    let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').nth(1).unwrap().parse().unwrap()).collect();
     assert!(scores.len() == 16 && scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[15], "{rankings}");
     // A report of the folder has the same tables.
     let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
@@ -381,8 +381,8 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
 fn ablate_refuses_what_models_do_not_have() {
     let scratch = Scratch::new();
     for (flags, words) in [
-        (&["--rank", "beauty"][..], &["beauty", "share_out, share_abs, attribution, retrieval"][..]),
-        (&["--knock-out", "17"], &["best:17:attribution", "diff has only 16 heads"]),
+        (&["--rank", "beauty"][..], &["beauty", "cost, share_out, share_abs, attribution, retrieval"][..]),
+        (&["--knock-out", "17"], &["best:17:cost", "diff has only 16 heads"]),
         (&["--knock-out", "0"], &["--knock-out 0"]),
         (&["--condition", "mask(words)"], &["`words` is not a region", "filler"]),
         (&["--condition", "ablate(0.9)"], &["there is no head 0.9"]),

@@ -144,7 +144,7 @@ fn strongest(frame: &Frame) -> Option<Table> {
         .column(words("head").key(), |(_, cost)| Cell::words(cost.at.to_string()))
         .column(basis("prompt"), |(_, cost)| Cell::count(cost.changes.len()))
         .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(_, cost)| {
-            Cell::value(Kind::Number, cost.change(), cost.interval)
+            Cell::value(Kind::Number, cost.change(), cost.interval).as_estimate()
         })
         .column(numbers_in("change", "points").named("accuracy_change"), |(_, cost)| {
             Cell::value(Kind::Hit, cost.exact.mean(), None)
@@ -169,7 +169,7 @@ fn all(frame: &Frame) -> Option<Table> {
         .column(key_column(Column::Layer), |(_, cost)| Cell::count(cost.at.layer))
         .column(key_column(Column::Head), |(_, cost)| Cell::count(cost.at.head))
         .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(_, cost)| {
-            Cell::value(Kind::Number, cost.change(), cost.interval)
+            Cell::value(Kind::Number, cost.change(), cost.interval).as_estimate()
         })
         .noted("")
         .with_rows()
@@ -191,7 +191,7 @@ impl HeadCorrelation {
     }
 
     fn cell(&self) -> Cell {
-        Cell::value(Kind::Number, self.r, self.interval)
+        Cell::value(Kind::Number, self.r, self.interval).as_estimate()
     }
 }
 

@@ -4,10 +4,11 @@ use super::super::hidden::{nats, points, two_changes};
 use super::changes::{condition_changes, heads_out_changes, Change, HeadsOut};
 use super::each_head::{dearest_first, HeadCost, PREDICTORS};
 use super::flow::{is_in_flow, FLOW};
+use crate::attention::HeadPlace;
 use crate::base::names::distinct;
 use crate::results::difference::correct;
 use crate::results::metric::ACCURACY;
-use crate::results::screen::{ModelRows, Screen, ScreenTable};
+use crate::results::screen::{note_on_limits, ModelRows, Screen, ScreenTable};
 use crate::results::table::{fixed, Cell, Table};
 use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting};
 use std::collections::BTreeMap;
@@ -45,6 +46,8 @@ pub(super) fn screen(frame: &Frame) -> Screen {
         notes.push(units.to_owned());
     }
     notes.extend(layers(&of_layers));
+    notes.extend(ranked_heads(frame));
+    notes.extend(note_on_limits(frame));
     Screen { tables, notes, ..Screen::default() }
 }
 
@@ -142,6 +145,40 @@ fn heads_out(frame: &Frame) -> Option<Table> {
         });
     }
     table.table("heads-out")
+}
+
+/// Least agreement of two halves of the prompts on which heads are ranked: below it, a ranking names nobody.
+const LEAST_AGREEMENT: f64 = 0.3;
+
+/// Heads of a ranking that are named, at most.
+const NAMED: usize = 4;
+
+/// The best heads of each model, and how far two halves of the prompts on which they were ranked agree, in a sentence for each ranking.
+fn ranked_heads(frame: &Frame) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for ranking in distinct(frame.ranked.iter().map(|head| head.ranking.as_str())) {
+        let mut of_models = Vec::new();
+        for model in &frame.models {
+            let mut heads = frame.ranked.iter().filter(|head| head.ranking == ranking && head.model == *model);
+            let Some(agreement) = heads.clone().next().map(|best| best.agreement.unwrap_or(f64::NAN)) else { continue };
+            let named: Vec<String> = heads
+                .by_ref()
+                .take(NAMED)
+                .map(|head| HeadPlace { layer: head.layer, head: head.head }.to_string())
+                .collect();
+            let name = frame.short_name(model);
+            of_models.push(if agreement >= LEAST_AGREEMENT {
+                format!("{name} {} ({agreement:.2})", named.join(" "))
+            } else {
+                format!("{name} none, as halves do not agree ({agreement:.2})")
+            });
+        }
+        sentences.push(format!(
+            "Best by {ranking} on other prompts (correlation of their halves): {}.",
+            of_models.join("; ")
+        ));
+    }
+    sentences
 }
 
 /// The heads that change the log-probability most, with their changes in nats.

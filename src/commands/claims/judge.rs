@@ -403,7 +403,7 @@ mod tests {
                 records.push(record(model, seed, &NLL, of_text, Identity::default()));
             }
         }
-        assert_eq!(verdict("lower loss, text", &records), ClaimVerdict::Contradicted);
+        assert_eq!(verdict("loss on text", &records), ClaimVerdict::Contradicted);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The claims of the Differential Transformer paper (Ye et al. 2024, "Differential Transformer"), as values.
 
 use crate::results::metric::{
-    Kind, ACCURACY, ANSWER_REGION, CANCELLED, HIDDEN_ACCURACY, LARGEST, NLL, NLL_AR_HIT, NLL_LATE, NOISE_ABS,
-    NOISE_OUT, NOISE_REGION, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
+    Kind, ACCURACY, ANSWER_REGION, CANCELLED, HIDDEN_ACCURACY, LARGEST, MAP_COSINE, MAP_COSINE_STRANGERS, NLL,
+    NLL_AR_HIT, NLL_LATE, NOISE_ABS, NOISE_OUT, NOISE_REGION, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS, SHARE_OUT,
+    SHARE_SIGNED,
 };
 use crate::results::{Column, Cut, Number, Value};
 
@@ -179,7 +180,7 @@ const MAPS: Claim = Claim {
 };
 
 /// All claims, in the order of tables.
-pub(super) static CLAIMS: [Claim; 23] = [
+pub(super) static CLAIMS: [Claim; 24] = [
     Claim {
         id: "T2",
         label: "more answers",
@@ -261,7 +262,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "N",
-        label: "noise costs less",
+        label: "cost of noise",
         says: "Noise does less harm to its answers: what the paper says of attention noise, as a cause.",
         reading: "Points of accuracy that come back where the rows that predict the answer do not see noise.",
         unsaid: "Noise that reaches those rows through other rows.",
@@ -272,7 +273,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "F5",
-        label: "more, all depths",
+        label: "over all depths",
         says: "Of eight needles, one asked for, it gives more answers (Figure 5; at 64k tokens, mean over depths).",
         paper: Some([0.52, 0.86]),
         paper_words: "52 → 86 %",
@@ -340,7 +341,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
         paper: Some([318.0, 38.8]),
         paper_words: "318 → 39",
         reading: "The largest |logit| of all maps in a window, mean over windows: a maximum over all of them has no interval.",
-        unsaid: "Windows have fewer tokens than the paper's pool, so their largest are smaller than its.",
+        unsaid: "Windows have fewer tokens than the paper's pool, so their largest are smaller than its; an untrained model has small ones too.",
         number: LARGEST.of("logits"),
         ..OUTLIERS
     },
@@ -396,7 +397,7 @@ pub(super) static CLAIMS: [Claim; 23] = [
     },
     Claim {
         id: "F3",
-        label: "lower loss, text",
+        label: "loss on text",
         says: "Of the same size and data, its validation loss is lower (Figure 3; numbers of Table 6, 1.4B).",
         paper: Some([3.087, 3.062]),
         paper_words: "3.09 → 3.06",
@@ -418,7 +419,18 @@ pub(super) static CLAIMS: [Claim; 23] = [
         ..LOSS
     },
     Claim {
+        label: "agree on noise",
+        says: "Both maps of a head hold the same noise (section 2.1).",
+        reading: "Cosine of both maps of a head on noise, less that of its first map and the second maps of the other heads of its layer.",
+        number: MAP_COSINE.of(NOISE_REGION),
+        against: Against::Own(MAP_COSINE_STRANGERS.of(NOISE_REGION)),
+        interest: Interest::Of(0.05),
+        ..MAPS
+    },
+    Claim {
         label: "noise cancels",
+        is_second: true,
+        is_detail: true,
         says: "Both maps of a head hold the same noise, which their difference cancels (section 2.1).",
         reading: "The part of both maps' weights on noise that cancels, less that of the answer.",
         number: CANCELLED.of(NOISE_REGION),

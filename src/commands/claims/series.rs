@@ -9,6 +9,7 @@ use super::list::Claim;
 use super::ClaimsFlags;
 use crate::base::terminal::quoted;
 use crate::prompts::shots::order_of;
+use crate::prompts::PromptDefaults;
 use crate::results::record::Identity;
 use crate::run::Plan;
 use anyhow::{ensure, Result};
@@ -47,9 +48,8 @@ enum SeriesPrompts {
 const FEW_EXAMPLES: usize = 8;
 const EXAMPLE_TOK: usize = 32;
 
-/// Numbers of needles of which one is asked for, and the tokens of a prompt for each of its needles.
+/// Numbers of needles of which one is asked for.
 const LADDER: [usize; 4] = [6, 12, 24, 40];
-const NEEDLE_TOK: usize = 25;
 
 /// All series, in the order in which they run.
 static SERIES: [ClaimSeries; 8] = [
@@ -116,7 +116,7 @@ impl SeriesPrompts {
 
 /// The numbers of needles that a prompt has room for.
 fn ladder(ctx_tok: usize) -> Vec<usize> {
-    LADDER.into_iter().filter(|&needles| needles == LADDER[0] || needles * NEEDLE_TOK <= ctx_tok).collect()
+    PromptDefaults::with_room(&LADDER, ctx_tok)
 }
 
 impl ClaimSeries {

@@ -45,7 +45,7 @@ fn text_of(comparison: &Comparison, args: &Compare) -> String {
         Some(_) => table().map_or_else(|| NOTHING.to_owned(), |table| TextTable::new(&table).to_string() + "\n"),
         None => {
             let pairs = if args.request.key.is_empty() { "prompt" } else { "pair" };
-            screen_text(screen(comparison, pairs), &ShortNames::default())
+            screen_text(screen(comparison, pairs, !args.request.metric.is_empty()), &ShortNames::default())
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::results::screen::{ModelRows, Screen, ScreenTable};
 use crate::results::table::{plural, Cell, Table};
 use crate::results::{Column, Row};
 
-/// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, only the first metric's.
-pub(super) fn screen(comparison: &Comparison, pairs: &str) -> Screen {
+/// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, each that was named has a table of
+/// its own, and of others only the first is shown.
+pub(super) fn screen(comparison: &Comparison, pairs: &str, are_named: bool) -> Screen {
     let rows = in_short(&comparison.rows);
     let layout = Layout::of(comparison, &rows);
     let metrics = distinct(rows.iter().map(|row| row.label().difference_heading()));
@@ -18,19 +19,26 @@ pub(super) fn screen(comparison: &Comparison, pairs: &str) -> Screen {
     let labels = distinct(rows.iter().map(|row| layout.label(row)));
     let mut notes = Vec::new();
     let mut shown = metrics.clone();
-    let mut others = shown.split_off(metrics.len().min(1));
-    if labels.len() < 2 {
+    let is_several = labels.len() > 1;
+    if !are_named || !is_several {
+        let others = shown.split_off(metrics.len().min(1));
         let (decided, undecided): (Vec<String>, Vec<String>) = others.into_iter().partition(is_decided);
-        shown.extend(decided);
-        others = undecided;
-        notes.extend((!others.is_empty()).then(|| format!("No decided change: {}.", others.join(", "))));
-    } else {
-        let decided: Vec<String> = others.into_iter().filter(is_decided).collect();
-        notes.extend((!decided.is_empty()).then(|| format!("Decided too (--metric): {}.", decided.join(", "))));
+        if is_several {
+            notes.extend((!decided.is_empty()).then(|| format!("Decided too (--metric): {}.", decided.join(", "))));
+        } else {
+            shown.extend(decided);
+            notes.extend((!undecided.is_empty()).then(|| format!("No decided change: {}.", undecided.join(", "))));
+        }
     }
-    let table = layout.table(&rows, &shown);
-    let table = table.map(|table| ScreenTable { title: layout.title(), shared: layout.shared(&rows, pairs), table });
-    Screen { tables: table.into_iter().collect(), notes, ..Screen::default() }
+    let in_one_table = if is_several { 1 } else { shown.len().max(1) };
+    let mut tables = Vec::new();
+    for table in shown.chunks(in_one_table).filter_map(|metrics| layout.table(&rows, metrics)) {
+        tables.push(match tables.is_empty() {
+            true => ScreenTable { title: layout.title(), shared: layout.shared(&rows, pairs), table },
+            false => ScreenTable::below(table),
+        });
+    }
+    Screen { tables, notes, ..Screen::default() }
 }
 
 fn of_metric(row: &Row, metric: &str) -> bool {

@@ -27,8 +27,8 @@ pub(super) fn draw(run: &Run, measure: &ExploreMeasure) -> Result<()> {
         return Ok(()); // no head is kept
     }
     let asks = untreated.iter().any(|(_, maps)| !maps.prompt.questions.is_empty());
-    let title = match untreated.iter().all(|(key, _)| measure.is_by_attribution(key.model)) {
-        true => "Heads with the largest attribution",
+    let title = match untreated.iter().all(|(key, _)| measure.is_by_score(key.model)) {
+        true => "Heads that bring the answer",
         false if asks => "Heads with the most output from the answer",
         false => "Heads of the last layer",
     };

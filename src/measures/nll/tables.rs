@@ -4,7 +4,7 @@ use crate::results::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
 use crate::results::run_table::{Content, RunTable};
 use crate::results::screen::ModelRows;
 use crate::results::table::{
-    basis, counts, fixed, key_column, numbers, numbers_in, words, Cell, ColumnRole, Table, TableRows,
+    basis, counts, fixed, key_column, numbers, numbers_in, unsigned_zero, words, Cell, ColumnRole, Table, TableRows,
 };
 use crate::results::{bins, cumulative, Bin, Column, Estimate, Frame, Scored, TokenKind, Verdict};
 
@@ -37,10 +37,23 @@ pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
     for (kind, label) in TokenKind::EACH.into_iter().zip(["NLL", "NLL of AR hits", "NLL of others"]) {
         table.row(label, |model| kind_cell(of(model), kind, skip, &changes));
     }
-    let number = |x: Option<f64>| Cell::number(x, |x| format!("{x:.3}"));
-    table.row("perplexity", |model| number(perplexity(of(model), skip)));
-    table.row("bits/byte", |model| number(bits_per_byte(of(model), skip)));
+    for (label, number) in [("perplexity", perplexity as fn(&Scored, u32) -> Option<f64>), ("bits/byte", bits_per_byte)]
+    {
+        table.row(label, |model| level_or_change(of(model), &changes, |scored| number(scored, skip)));
+    }
     table.table("nll")
+}
+
+/// A number of a model, or its change from that of the first model, where the rows above it are changes.
+fn level_or_change(of: &Scored, changes: &[NllChange<'_>], number: impl Fn(&Scored) -> Option<f64>) -> Cell {
+    let level = number(of);
+    match changes.iter().find(|change| std::ptr::eq(change.other, of)) {
+        Some(NllChange { first, .. }) => {
+            let change = level.zip(number(first)).map(|(level, first)| level - first);
+            Cell::number(change, |x| format!("{:+.3}", unsigned_zero(x, 3)))
+        }
+        None => Cell::number(level, |x| format!("{x:.3}")),
+    }
 }
 
 /// A mean, or its change from the first model, marked where it is decided.

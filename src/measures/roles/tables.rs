@@ -102,7 +102,9 @@ impl ScoredHead<'_> {
         let prompts = self.values.len();
         let score = Estimate::of_means(&self.values.values(), prompts, self.role.number.metric.kind);
         let interval = score.and_then(|score| score.interval);
-        Cell::value(self.role.number.metric.kind, score.map(|score| score.value), interval).of_several(prompts)
+        Cell::value(self.role.number.metric.kind, score.map(|score| score.value), interval)
+            .as_estimate()
+            .of_several(prompts)
     }
 }
 

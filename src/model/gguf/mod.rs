@@ -8,7 +8,7 @@ mod rope;
 mod tokenizer;
 
 use super::stored_tensor::{FileBytes, StoredTensors};
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use header::{read_header, FieldValue};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +108,9 @@ impl Gguf {
     }
 
     fn architecture(&self) -> Result<&str> {
+        if self.text("general.type")? == Some("imatrix") {
+            bail!("an importance matrix, by which weights are quantised, and no model");
+        }
         self.text("general.architecture")?.context("general.architecture is missing")
     }
 }

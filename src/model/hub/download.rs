@@ -245,9 +245,14 @@ impl Download<'_> {
         let partial = blob.with_extension("incomplete");
         let mut to = create(&partial)?;
         let bytes = response.body().content_length();
+        let most = most_bytes(file).unwrap_or(u64::MAX);
         let bar = bar(bytes.unwrap_or(0), file);
-        let got = io::copy(&mut bar.wrap_read(response.body_mut().as_reader()), &mut to);
+        let got = io::copy(&mut bar.wrap_read(response.body_mut().as_reader().take(most.saturating_add(1))), &mut to);
         let got = got.with_context(|| interrupted.clone())?;
+        if got > most {
+            let _ = fs::remove_file(&partial);
+            bail!("{}: {file} is longer than {most} bytes, the most that is read of it", self.spec.text);
+        }
         ensure!(bytes.is_none_or(|bytes| bytes == got), "{interrupted} ({got} of {} bytes)", bytes.unwrap_or(0));
         let hash = if id.len() == SHA256_DIGITS { sha256_file(&partial)? } else { git_hash(&partial, got)? };
         if hash != id {
@@ -306,7 +311,9 @@ impl Download<'_> {
             })?;
             let header = |name: &str| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
             for name in ["x-repo-commit", "x-linked-etag", "etag"].into_iter().filter(|_| is_hub) {
-                said.extend(header(name).map(|value| (name, value.trim_matches('"').to_owned())));
+                said.extend(
+                    header(name).map(|value| (name, value.trim_start_matches("W/").trim_matches('"').to_owned())),
+                );
             }
             match header("location").filter(|_| response.status().is_redirection()) {
                 None => return Ok((response, said)),
@@ -333,6 +340,18 @@ impl Download<'_> {
             ),
             status => bail!("{text}: {endpoint} responded {status}"),
         }
+    }
+}
+
+/// The most bytes that are read of a file in the folder of a model; `None` for weights.
+fn most_bytes(path: &str) -> Option<u64> {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    if file.ends_with(super::SAFETENSORS) || file.ends_with(".gguf") {
+        None
+    } else if file == TOKENIZER || TOKENIZER_PARTS.contains(&file) {
+        Some(files::TOKENIZER_MAX)
+    } else {
+        Some(files::CONFIG_MAX)
     }
 }
 

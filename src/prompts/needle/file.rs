@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::facts::Fact;
 use super::place::{led, place};
@@ -12,8 +12,8 @@ use super::plan::NeedlePlan;
 use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::csv_table::CsvTable;
-use crate::base::files;
 use crate::base::rng::Rng;
+use crate::base::{files, json_objects};
 use crate::prompts::text::without_byte_order_mark;
 
 /// The needles of a file.
@@ -106,26 +106,11 @@ impl NeedlesFile {
 /// The objects of a JSON text, in arrays or not.
 fn of_json(text: &str) -> Result<Vec<FileNeedle>> {
     let mut needles = Vec::new();
-    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
-    loop {
-        let rest = text[values.byte_offset()..].trim_start();
-        match values.next().transpose()? {
-            None => return Ok(needles),
-            Some(Value::Array(entries)) => {
-                for (i, entry) in entries.into_iter().enumerate() {
-                    needles.push(FileNeedle::of_object(entry).with_context(|| format!("entry {}", i + 1))?);
-                }
-            }
-            Some(value) => {
-                needles.push(FileNeedle::of_object(value).with_context(|| format!("line {}", line_of(text, rest)))?);
-            }
-        }
-    }
-}
-
-/// The line at which `rest`, the end of a text, begins.
-fn line_of(text: &str, rest: &str) -> usize {
-    text[..text.len() - rest.len()].matches('\n').count() + 1
+    json_objects::each(text, |_, object| {
+        needles.push(FileNeedle::of_object(object)?);
+        Ok(())
+    })?;
+    Ok(needles)
 }
 
 /// The rows of a CSV. Of a row, what is empty is not there.
@@ -138,20 +123,34 @@ fn of_csv(path: &Path) -> Result<Vec<FileNeedle>> {
         table.names()
     );
     let header = table.header.clone();
+    for name in header.iter().filter(|name| !is_index(name)) {
+        let count = header.iter().filter(|other| other.trim() == name.trim()).count();
+        ensure!(count == 1, "there are {count} columns `{}`", name.trim());
+    }
     let mut needles = Vec::new();
     for row in table {
         let (line, row) = row?;
-        let fields = header.iter().zip(&row).filter(|(name, field)| !name.is_empty() && !field.is_empty());
+        // The index of a data frame has no name.
+        let fields = header.iter().zip(&row).filter(|(name, field)| !is_index(name) && !field.is_empty());
         let fields = fields.map(|(name, field)| (name.trim().to_owned(), field.into())).collect();
-        needles.push(FileNeedle::of_object(Value::Object(fields)).with_context(|| format!("line {line}"))?);
+        needles.push(FileNeedle::of_object(fields).with_context(|| format!("line {line}"))?);
     }
     Ok(needles)
 }
 
+/// Returns `true` if a column is the index of a data frame.
+fn is_index(name: &str) -> bool {
+    let name = name.trim();
+    name.is_empty() || name.starts_with("Unnamed: ")
+}
+
 impl FileNeedle {
-    fn of_object(value: Value) -> Result<Self> {
-        ensure!(value.is_object(), "expected an object with `needle`, `question` and `answer`, not {value}");
-        Self::new(serde_json::from_value(value)?)
+    /// Reads an object. A number is its digits, as data frames write answers that are whole numbers.
+    fn of_object(mut object: Map<String, Value>) -> Result<Self> {
+        for value in object.values_mut().filter(|value| value.is_number()) {
+            *value = value.to_string().into();
+        }
+        Self::new(serde_json::from_value(Value::Object(object))?)
     }
 
     /// Makes runs of white space one space, and finds the answer in the needle. Spaces that do not break stay as they are.

@@ -120,13 +120,18 @@ impl PromptDefaults {
     /// Tokens of a prompt for each of its needles.
     const NEEDLE_TOK: usize = 25;
 
+    /// Those of some numbers of needles that a prompt has room for; the first in any case.
+    pub(crate) fn with_room(numbers: &[usize], ctx_tok: usize) -> Vec<usize> {
+        let has_room = |needles: &usize| *needles == numbers[0] || needles * Self::NEEDLE_TOK <= ctx_tok;
+        numbers.iter().copied().filter(has_room).collect()
+    }
+
     /// The numbers of needles in prompts of this length, for built-in models or others.
     pub(crate) fn settings(&self, are_built_in: bool, ctx_tok: usize) -> Vec<NeedleCounts> {
         if !are_built_in {
             return vec![Self::OTHERS];
         }
-        let has_room = |needles: &usize| *needles == Self::NEEDLES[0] || needles * Self::NEEDLE_TOK <= ctx_tok;
-        let mut counts: Vec<usize> = Self::NEEDLES.into_iter().filter(has_room).collect();
+        let mut counts = Self::with_room(&Self::NEEDLES, ctx_tok);
         if !self.each {
             counts.drain(..counts.len() - 1);
         }

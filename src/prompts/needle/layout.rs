@@ -276,13 +276,13 @@ impl<'a> Spans<'a> {
         Ok(Needle { name: fact.name.clone(), value: fact.value.clone(), span, answer })
     }
 
-    /// The tokens of the `wanted` parts, which must decode to `expected`.
+    /// The tokens of the `wanted` parts, which must decode to `expected`; with `is_lenient`, to a text that holds it.
     fn range(&self, wanted: &[TextPart], expected: &str, name: &str, is_lenient: bool) -> Result<Range<usize>> {
         let ranges = || wanted.iter().filter_map(|part| self.ranges.get(part));
         let start = ranges().map(|range| range.start).min().unwrap_or(0);
         let range = start..ranges().map(|range| range.end).max().unwrap_or(0);
         let decoded = self.tokenizer.decode(&self.ids[range.clone()])?;
-        if range.is_empty() || !is_lenient && !self.reads(&decoded, expected)? {
+        if range.is_empty() || !self.reads(&decoded, expected, is_lenient)? {
             bail!(
                 "{expected:?} of {name} cannot be separated from its surroundings: its tokens read {decoded:?}, so this \
                  tokenizer has no boundary where it begins or ends"
@@ -291,13 +291,15 @@ impl<'a> Spans<'a> {
         Ok(range)
     }
 
-    /// Returns `true` if decoded tokens are a text, or what the tokenizer makes of it, such as composed letters.
-    fn reads(&self, decoded: &str, expected: &str) -> Result<bool> {
-        if decoded.trim() == expected {
+    /// Returns `true` if decoded tokens are a text, or what the tokenizer makes of it, such as composed letters; with `is_lenient`, if
+    /// they hold it.
+    fn reads(&self, decoded: &str, expected: &str, is_lenient: bool) -> Result<bool> {
+        let fits = |text: &str| decoded.trim() == text || is_lenient && decoded.contains(text);
+        if fits(expected) {
             return Ok(true);
         }
         let own = self.tokenizer.decode(&self.tokenizer.encode(expected)?.ids)?;
-        Ok(!own.trim().is_empty() && decoded.trim() == own.trim())
+        Ok(!own.trim().is_empty() && fits(own.trim()))
     }
 }
 

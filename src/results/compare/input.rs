@@ -2,7 +2,7 @@
 
 use crate::bail_usage;
 use crate::base::names::Replicates;
-use crate::results::folder::{MANIFEST, RESULTS};
+use crate::results::folder::{other_kind, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
 use crate::results::record::Record;
 use crate::results::records::{RecordRef, Records};
@@ -32,6 +32,9 @@ impl Input {
             bail_usage!("{shown}: there is no such file or run folder");
         }
         if !results.is_file() {
+            if let Some(other) = other_kind(path) {
+                bail_usage!("{other}");
+            }
             bail_usage!("{shown} holds no {RESULTS}, so it is not a run folder");
         }
         // The manifest of a run folder is of its results, not of other files that somebody put there.

@@ -133,7 +133,12 @@ fn facts(manifest: &Manifest) -> BTreeMap<String, String> {
         is_compared && !SAID.iter().any(|said| place.starts_with(said))
     });
     let models = &manifest.models;
-    facts.insert("machine.features".to_owned(), manifest.machine.features.join(" "));
+    let machines: Vec<String> = [&manifest.machine]
+        .into_iter()
+        .chain(&manifest.other_machines)
+        .map(|machine| machine.features.join(" "))
+        .collect();
+    facts.insert("machine.features".to_owned(), machines.join("; "));
     facts.insert("models".to_owned(), models.iter().map(|model| model.name.as_str()).collect::<Vec<_>>().join(", "));
     let tokenizers: BTreeSet<String> = models.iter().map(|model| short_hash(&model.tokenizer_sha256)).collect();
     facts.insert("tokenizer_sha256".to_owned(), tokenizers.into_iter().collect::<Vec<_>>().join(", "));

@@ -99,6 +99,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     if !request.key.is_empty() {
         return tables::compare_tables(request);
     }
+    let request = &request.of_records()?;
     request.check_columns()?;
     if let Some(i) = (1..request.inputs.len()).find(|&i| request.inputs[..i].contains(&request.inputs[i])) {
         if request.compared().is_some() {

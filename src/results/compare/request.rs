@@ -5,6 +5,7 @@ use super::super::metric::{self, headline_rank, Label, Metric};
 use super::super::record::Identity;
 use super::super::records::{Quantity, RecordRef, Records};
 use crate::bail_usage;
+use crate::base::error::Usage;
 use crate::base::names::{hint, is_short_for, Replicates, SEED_FOLDERS};
 use crate::prompts::Region;
 use anyhow::Result;
@@ -33,9 +34,15 @@ pub struct Request {
     pub metric: Vec<MetricName>,
     /// Only records with this value (`none`: without one); may be repeated: each column must have one of its values
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
-    pub wheres: Vec<Where>,
+    pub only: Vec<String>,
     /// A row for each value of these columns; `layer` and `head` also select the records of layers and heads
-    #[arg(long, value_delimiter = ',', value_name = "COLUMN")]
+    #[arg(long = "group-by", value_parser = ColumnParser, value_delimiter = ',', value_name = "COLUMN")]
+    #[arg(hide_possible_values = true)]
+    pub groups: Vec<String>,
+    /// The conditions of `only`, and the columns of `groups`, of records.
+    #[arg(skip)]
+    pub wheres: Vec<Where>,
+    #[arg(skip)]
     pub group_by: Vec<Column>,
     /// Compare recipes, seed by seed: models whose names differ only by the training seed, which is `*` in PATTERN. Intervals
     /// are over seeds and prompts, and need 3 seeds
@@ -44,13 +51,16 @@ pub struct Request {
     /// Also compare runs with different prompts, paired by setting and `sample` instead of by seed
     #[arg(long, hide_short_help = true)]
     pub allow_different_prompts: bool,
-    /// Compare any CSV files: rows that agree in these columns are paired. With --value
-    #[arg(long, value_delimiter = ',', value_name = "COLUMN", requires = "value")]
-    #[arg(conflicts_with_all = ["by", "metric", "wheres", "group_by", "replicates", "allow_different_prompts"])]
+    /// Compare any CSV or JSON files: rows that agree in these columns are paired. With --value
+    #[arg(long, value_name = "COLUMN", requires = "value")]
+    #[arg(conflicts_with_all = ["by", "metric", "replicates", "allow_different_prompts"])]
     pub key: Vec<String>,
     /// Columns of these files whose numbers are compared
-    #[arg(long, value_delimiter = ',', value_name = "COLUMN", requires = "key")]
+    #[arg(long, value_name = "COLUMN", requires = "key")]
     pub value: Vec<String>,
+    /// Column of these files whose rows of one value are not independent: several tries at a question, questions of a document
+    #[arg(long, value_name = "COLUMN", requires = "key", hide_short_help = true)]
+    pub cluster: Option<String>,
 }
 
 /// The help of `--metric`, with the metrics and their meanings.
@@ -131,6 +141,24 @@ impl TypedValueParser for MetricParser {
     }
 }
 
+/// Parser of a column's name. It accepts any, as files of other programs have columns of their own.
+#[derive(Clone)]
+struct ColumnParser;
+
+impl TypedValueParser for ColumnParser {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        clap::builder::StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(
+            Column::ALL.iter().filter(|column| column.can_group()).map(|column| PossibleValue::new(column.name())),
+        ))
+    }
+}
+
 /// `COLUMN=VALUE`: only records with that value. Several of one column let any of their values pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Where {
@@ -164,6 +192,23 @@ impl FromStr for Where {
 const MOST_SHOWN: usize = 24;
 
 impl Request {
+    /// Returns the request with its conditions and groups read as those of records.
+    ///
+    /// # Errors
+    /// A usage error for what is no condition or no column.
+    pub(super) fn of_records(&self) -> Result<Self> {
+        let mut request = self.clone();
+        for text in &self.only {
+            let condition = text.parse().map_err(|error| Usage(format!("--where {text}: {error}")))?;
+            request.wheres.push(condition);
+        }
+        for name in &self.groups {
+            let column = name.parse().map_err(|error| Usage(format!("--group-by {name}: {error}")))?;
+            request.group_by.push(column);
+        }
+        Ok(request)
+    }
+
     /// Returns the column whose values are compared, if not the inputs are.
     pub(super) fn compared(&self) -> Option<Column> {
         self.by.or(self.replicates.as_ref().map(|_| Column::Model))

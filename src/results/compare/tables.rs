@@ -3,13 +3,18 @@
 use super::super::difference::{are_hits, correct, Difference};
 use super::super::metric::Kind;
 use super::super::pair::Join;
+use super::super::record::metric_name;
 use super::super::rows::Row;
+use super::super::table::plural;
 use super::notes::note_rows;
 use super::{Comparison, Counts, Input, PairedSets, Request, Unpaired};
 use crate::bail_usage;
-use crate::base::csv_table::{CsvTable, DecimalSign};
+use crate::base::csv_table::DecimalSign;
+use crate::base::foreign_table::{column_names, each_row, Wanted};
+use crate::base::json_objects::Place;
+use crate::base::names::distinct;
 use anyhow::{bail, ensure, Context, Result};
-use csv::StringRecord;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The rows of a table, sorted by their keys.
@@ -17,15 +22,34 @@ struct KeyedTable {
     input: Input,
     counts: Counts,
     rows: Vec<KeyedRow>,
+    /// Values of the first of several keys.
+    first_keys: BTreeSet<String>,
 }
 
 struct KeyedRow {
     /// `id=q7`.
     key: String,
-    line: u64,
+    place: Place,
+    /// Values of the columns to group by: `algebra,hard`. Empty without any.
+    group: String,
+    /// The value of the column whose rows go together.
+    cluster: Option<String>,
     /// The numbers of the columns that are compared; not a number where one is missing.
     numbers: Box<[f64]>,
 }
+
+/// What is asked of tables, as columns of the files.
+struct Columns {
+    keys: Vec<String>,
+    /// A row is read if each of these columns has one of its values.
+    wheres: BTreeMap<String, BTreeSet<String>>,
+    groups: Vec<String>,
+    cluster: Option<String>,
+    values: Vec<String>,
+}
+
+/// What stands for a missing value in a condition, as in those of records.
+const MISSING: &str = "none";
 
 /// Compares the numbers of tables with those of the first, row by row of the same key.
 ///
@@ -33,135 +57,217 @@ struct KeyedRow {
 /// Usage errors if there are no two tables, a column is missing, or no key is in both; others if a key is there twice, or what
 /// should be a number is none.
 pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
-    let tables = request.inputs.iter().map(|path| read(path, request)).collect::<Result<Vec<_>>>()?;
+    let [first, _, ..] = request.inputs.as_slice() else {
+        bail_usage!("--key {}: name two tables, or more", request.key.join(","));
+    };
+    let columns = Columns::of(request, &column_names(first)?)?;
+    let tables = request.inputs.iter().map(|path| read(path, &columns)).collect::<Result<Vec<_>>>()?;
+    let groups = distinct(tables.iter().flat_map(|table| &table.rows).map(|row| row.group.as_str()));
     let mut rows = Vec::new();
     let mut pairings = Vec::new();
     let mut notes = Vec::new();
-    for (place, column) in request.value.iter().enumerate() {
-        for other in &tables[1..] {
-            let (pairing, difference) = compare_column([&tables[0], other], place, column, &request.key.join(", "))?;
-            rows.push(Row {
-                baseline: pairing.baseline.clone(),
-                other: pairing.other.clone(),
-                metric: column.clone(),
-                difference,
-                ..Row::default()
-            });
+    for (place, column) in columns.values.iter().enumerate() {
+        for (group, other) in groups.iter().flat_map(|group| tables[1..].iter().map(move |other| (group, other))) {
+            let group = if columns.groups.is_empty() { None } else { Some(group.clone()) };
+            let numbers = ComparedNumbers { place, column, group: group.as_deref(), keys: &columns.keys.join(", ") };
+            let (pairing, difference) = numbers.compare([&tables[0], other])?;
+            let (baseline, other) = (pairing.baseline.clone(), pairing.other.clone());
+            rows.push(Row { baseline, other, metric: column.clone(), region: group, difference, ..Row::default() });
             pairings.push(pairing);
         }
     }
-    if rows.is_empty() {
-        bail_usage!("--key {}: name two tables, or more", request.key.join(","));
-    }
     correct(rows.iter_mut().map(|row| &mut row.difference));
     note_rows(&rows, request, &[], &mut notes);
+    notes.extend(columns.note_on_clusters(&tables[0]));
     let inputs = tables.into_iter().map(|table| (table.input, table.counts)).collect();
     Ok(Comparison { inputs, differences: Vec::new(), pairings, groups: Vec::new(), rows, notes })
 }
 
-/// Pairs the numbers of one column, the one at `place` among those that are compared. Each key is a prompt of its own.
-fn compare_column(
-    tables: [&KeyedTable; 2],
-    place: usize,
-    column: &str,
-    keys: &str,
-) -> Result<(PairedSets, Difference)> {
-    let sides = tables.map(|table| {
-        let numbers = table.rows.iter().map(|row| (row.key.as_str(), row.numbers[place]));
-        numbers.filter(|(_, number)| number.is_finite()).collect::<Vec<_>>()
-    });
-    let join = Join::of(&sides[0], &sides[1], |(a, _), (b, _)| a.cmp(b));
-    let [baseline, other] = tables.map(|table| table.input.name.clone());
-    let [only_baseline, only_other] = [&join.only_first, &join.only_second].map(|rows| Unpaired {
-        by_metric: rows.first().map(|_| (column.to_owned(), rows.len())).into_iter().collect(),
-        cases: rows.iter().map(|(key, _)| (*key).to_owned()).collect(),
-    });
-    if join.both.is_empty() {
-        let [a, b] =
-            [&only_baseline, &only_other].map(|unpaired| unpaired.cases.first().map_or("nothing", String::as_str));
-        bail_usage!(
-            "{baseline} and {other} have no {keys} in common that has a {column}: {a} is in one, {b} in the other"
-        );
+impl Columns {
+    fn of(request: &Request, there: &[String]) -> Result<Self> {
+        let mut wheres: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for text in &request.only {
+            let Some((column, value)) = text.split_once('=') else {
+                bail_usage!("--where {text}: it is not COLUMN=VALUE");
+            };
+            wheres.entry(column.trim().to_owned()).or_default().insert(value.trim().to_owned());
+        }
+        Ok(Self {
+            keys: listed(&request.key, there),
+            wheres,
+            groups: listed(&request.groups, there),
+            cluster: request.cluster.clone(),
+            values: listed(&request.value, there),
+        })
     }
-    let pairs: Vec<Vec<(f64, f64)>> = join.both.iter().map(|((_, a), (_, b))| vec![(*a, *b)]).collect();
-    let kind = if are_hits(&pairs) { Kind::Hit } else { Kind::Number };
-    let difference = Difference::of_numbers(&pairs, kind)
-        .with_context(|| format!("{column}: its numbers are too large to be averaged"))?;
-    let regardless_of = format!("every column but {keys}");
-    let pairing = PairedSets { baseline, other, regardless_of, pairs: pairs.len(), only_baseline, only_other };
-    Ok((pairing, difference))
+
+    /// All columns, one after the other, with those that hold numbers at the end.
+    fn all(&self) -> Vec<String> {
+        let Self { keys, wheres, groups, cluster, values } = self;
+        keys.iter().chain(wheres.keys()).chain(groups).chain(cluster).chain(values).cloned().collect()
+    }
+
+    /// Makes a row of the fields of all columns; `None` if it does not meet the conditions.
+    ///
+    /// # Errors
+    /// If it has no key, or what should be a number is none.
+    fn row(&self, place: Place, fields: &[&str], sign: DecimalSign) -> Result<Option<KeyedRow>> {
+        let (keys, fields) = fields.split_at(self.keys.len());
+        let (conditions, fields) = fields.split_at(self.wheres.len());
+        let (groups, fields) = fields.split_at(self.groups.len());
+        let (cluster, values) = fields.split_at(usize::from(self.cluster.is_some()));
+        let or_missing = |field: &str| if field.is_empty() { MISSING.to_owned() } else { whole(field).to_owned() };
+        if !self.wheres.values().zip(conditions).all(|(wanted, field)| wanted.contains(&or_missing(field))) {
+            return Ok(None);
+        }
+        ensure!(keys.iter().any(|key| !key.is_empty()), "it has no {}", self.keys.join(", "));
+        let keys: Vec<String> =
+            self.keys.iter().zip(keys).map(|(name, key)| format!("{name}={}", or_missing(key))).collect();
+        let groups: Vec<String> = groups.iter().map(|field| or_missing(field)).collect();
+        let mut numbers = Vec::new();
+        for (column, field) in self.values.iter().zip(values) {
+            let number =
+                number(field, sign).with_context(|| format!("column `{column}`: `{field}` is not a number"))?;
+            numbers.push(number.unwrap_or(f64::NAN));
+        }
+        Ok(Some(KeyedRow {
+            key: keys.join(" "),
+            place,
+            group: groups.join(","),
+            cluster: cluster.first().map(|field| or_missing(field)),
+            numbers: numbers.into(),
+        }))
+    }
+
+    /// Says of keys of several columns that rows count as independent, where some agree in the first column.
+    fn note_on_clusters(&self, table: &KeyedTable) -> Option<String> {
+        let items = table.first_keys.len();
+        let rows = table.rows.len();
+        if self.cluster.is_some() || items == 0 || items == rows {
+            return None;
+        }
+        let first = &self.keys[0];
+        Some(format!(
+            "{} count as independent, of {items} values of {first}; if those of one {first} go together, --cluster {first}",
+            plural(rows, "row")
+        ))
+    }
+}
+
+/// Splits names at commas, but for those that are the name of a column.
+fn listed(names: &[String], there: &[String]) -> Vec<String> {
+    let mut columns = Vec::new();
+    for name in names {
+        if there.contains(name) {
+            columns.push(name.clone());
+        } else {
+            columns.extend(name.split(',').map(|part| part.trim().to_owned()));
+        }
+    }
+    columns
+}
+
+/// Numbers that are compared.
+struct ComparedNumbers<'a> {
+    /// The place of their column among those that are compared.
+    place: usize,
+    column: &'a str,
+    /// The group of their rows; all rows if there are no groups.
+    group: Option<&'a str>,
+    /// The names of the keys, for errors.
+    keys: &'a str,
+}
+
+/// A number of a row.
+#[derive(Clone, Copy)]
+struct Keyed<'a> {
+    row: &'a KeyedRow,
+    number: f64,
+}
+
+impl ComparedNumbers<'_> {
+    /// Pairs the numbers of two tables by key. What is independent is a cluster, or else a key.
+    fn compare(&self, tables: [&KeyedTable; 2]) -> Result<(PairedSets, Difference)> {
+        let Self { place, column, group, keys } = *self;
+        let sides = tables.map(|table| {
+            let rows = table.rows.iter().filter(|row| group.is_none_or(|group| row.group == group));
+            let numbers = rows.map(|row| Keyed { row, number: row.numbers[place] });
+            numbers.filter(|keyed| keyed.number.is_finite()).collect::<Vec<_>>()
+        });
+        let join = Join::of(&sides[0], &sides[1], |a, b| a.row.key.cmp(&b.row.key));
+        let [baseline, other] = tables.map(|table| table.input.name.clone());
+        let name = metric_name(column, group);
+        let [only_baseline, only_other] = [&join.only_first, &join.only_second].map(|rows| Unpaired {
+            by_metric: rows.first().map(|_| (name.clone(), rows.len())).into_iter().collect(),
+            cases: rows.iter().map(|keyed| keyed.row.key.clone()).collect(),
+        });
+        if join.both.is_empty() {
+            let [a, b] =
+                [&only_baseline, &only_other].map(|unpaired| unpaired.cases.first().map_or("nothing", String::as_str));
+            bail_usage!(
+                "{baseline} and {other} have no {keys} in common that has a {name}: {a} is in one, {b} in the other"
+            );
+        }
+        let mut independent: BTreeMap<&str, Vec<(f64, f64)>> = BTreeMap::new();
+        for (a, b) in &join.both {
+            let cluster = a.row.cluster.as_deref().unwrap_or(&a.row.key);
+            independent.entry(cluster).or_default().push((a.number, b.number));
+        }
+        let pairs: Vec<Vec<(f64, f64)>> = independent.into_values().collect();
+        let kind = if are_hits(&pairs) { Kind::Hit } else { Kind::Number };
+        let difference = Difference::of_numbers(&pairs, kind)
+            .with_context(|| format!("{name}: its numbers are too large to be averaged"))?;
+        let regardless_of = format!("every column but {keys}");
+        let pairs = join.both.len();
+        Ok((PairedSets { baseline, other, regardless_of, pairs, only_baseline, only_other }, difference))
+    }
 }
 
 /// Reads the keys and the numbers of a table.
-fn read(path: &Path, Request { key: keys, value: values, .. }: &Request) -> Result<KeyedTable> {
+fn read(path: &Path, columns: &Columns) -> Result<KeyedTable> {
     let file = path.display();
-    let table = CsvTable::open(path)?;
-    let key_places = places(&table, keys, path)?;
-    let value_places = places(&table, values, path)?;
-    let sign = table.decimal_sign(&value_places)?;
+    let all = columns.all();
     let mut rows = Vec::new();
-    for row in table {
-        let (line, row) = row?;
-        let key = key_of(&row, keys, &key_places).with_context(|| format!("{file}, line {line}"))?;
-        let mut numbers = Vec::new();
-        for (column, &at) in values.iter().zip(&value_places) {
-            let number = number(&row[at], sign)
-                .with_context(|| format!("{file}, line {line}, column `{column}`: `{}` is not a number", &row[at]))?;
-            numbers.push(number.unwrap_or(f64::NAN));
+    let mut first_keys = BTreeSet::new();
+    each_row(path, &Wanted { columns: &all, numbers: columns.values.len() }, |place, fields, sign| {
+        let Some(row) = columns.row(place, fields, sign)? else { return Ok(()) };
+        if columns.keys.len() > 1 && !first_keys.contains(fields[0]) {
+            first_keys.insert(fields[0].to_owned());
         }
-        rows.push(KeyedRow { key, line, numbers: numbers.into() });
-    }
+        rows.push(row);
+        Ok(())
+    })?;
     rows.sort_by(|a, b| a.key.cmp(&b.key));
+    if rows.is_empty() && !columns.wheres.is_empty() {
+        let conditions = columns.wheres.iter().map(|(column, values)| {
+            format!("{column}={}", values.iter().map(String::as_str).collect::<Vec<_>>().join("|"))
+        });
+        bail_usage!("{file}: no row has {}", conditions.collect::<Vec<_>>().join(" and "));
+    }
     if let Some(twice) = rows.windows(2).find(|two| two[0].key == two[1].key) {
-        let [KeyedRow { key, line: before, .. }, KeyedRow { line, .. }] = twice else { unreachable!("windows of two") };
-        bail!("{file}: {key} is in line {before} and again in line {line}; --key names one column, or more, that tell rows apart");
+        let [KeyedRow { key, place: before, .. }, KeyedRow { place, .. }] = twice else {
+            unreachable!("windows of two")
+        };
+        bail!(
+            "{file}: {key} is in {before} and again in {place}; --key names one column, or more, that tell rows apart"
+        );
     }
     let numbers = rows.iter().flat_map(|row| &row.numbers);
     let missing = numbers.filter(|number| number.is_nan()).count();
-    let records = rows.len() * values.len();
+    let records = rows.len() * columns.values.len();
     let counts = Counts { records, missing, kept: records - missing, errors: 0 };
     let input = Input { name: file.to_string(), results: path.to_path_buf(), manifest: None };
-    Ok(KeyedTable { input, counts, rows })
+    Ok(KeyedTable { input, counts, rows, first_keys })
 }
 
-/// Returns the key of a row in words.
-///
-/// # Errors
-/// If a column has no value.
-fn key_of(row: &StringRecord, columns: &[String], places: &[usize]) -> Result<String> {
-    let mut key = Vec::new();
-    for (column, &at) in columns.iter().zip(places) {
-        let value = row[at].trim();
-        ensure!(!value.is_empty(), "it has no {column}");
-        // Data frames write whole numbers so where one is missing.
-        let whole = value.strip_suffix(".0").filter(|whole| whole.parse::<u64>().is_ok());
-        let value = whole.unwrap_or(value);
-        key.push(format!("{column}={value}"));
-    }
-    Ok(key.join(" "))
-}
-
-/// Returns the places of columns.
-///
-/// # Errors
-/// A usage error if a column is missing or there twice.
-fn places(table: &CsvTable, columns: &[String], path: &Path) -> Result<Vec<usize>> {
-    let mut places = Vec::new();
-    for column in columns {
-        let Some(place) = table.place(column) else {
-            bail_usage!("{} has no column `{column}`; there are {}", path.display(), table.names());
-        };
-        if table.header.iter().skip(place + 1).any(|name| name.trim() == column) {
-            bail_usage!("{} has two columns `{column}`", path.display());
-        }
-        places.push(place);
-    }
-    Ok(places)
+/// A whole number without the `.0` with which data frames write it where one is missing.
+fn whole(value: &str) -> &str {
+    value.strip_suffix(".0").filter(|whole| whole.parse::<u64>().is_ok()).unwrap_or(value)
 }
 
 /// Reads a number, also in percent, or a hit or miss; `Some(None)` for a missing one, `None` for anything else.
 fn number(field: &str, sign: DecimalSign) -> Option<Option<f64>> {
-    match field.trim().to_ascii_lowercase().as_str() {
+    match field.to_ascii_lowercase().as_str() {
         "" | "na" | "nan" | "<na>" | "null" | "none" => Some(None),
         "true" => Some(Some(1.0)),
         "false" => Some(Some(0.0)),

@@ -16,8 +16,8 @@ pub(crate) use text::{chosen_text, screen_text};
 use super::table::{Cell, Table};
 use serde_json::{json, Map, Value};
 
-/// Tables by their names: a list of rows each. Numbers are in the units of `results.csv`, those with an interval objects of
-/// `value`, `lo` and `hi`; a missing one is null.
+/// Tables by their names: a list of rows each. Numbers are in the units of `results.csv`, estimates objects of `value`,
+/// `lo` and `hi`, which are null where there are too few prompts for an interval; a missing number is null.
 pub(crate) fn json_of(tables: &[Table]) -> Value {
     tables.iter().map(|table| (table.id.to_owned(), rows_json(table))).collect::<Map<_, _>>().into()
 }
@@ -34,9 +34,11 @@ fn rows_json(table: &Table) -> Value {
 fn value(cell: &Cell) -> Value {
     match (cell.exact, cell.interval) {
         _ if cell.is_none() => Value::Null,
-        (Some(x), Some(interval)) => json!({ "value": x, "lo": interval.lo, "hi": interval.hi }),
-        (Some(x), None) if x.fract() == 0.0 && x.abs() < 9e15 => json!(x as i64),
-        (Some(x), None) => json!(x),
+        (Some(x), interval) if cell.estimated => {
+            json!({ "value": x, "lo": interval.map(|interval| interval.lo), "hi": interval.map(|interval| interval.hi) })
+        }
+        (Some(x), _) if x.fract() == 0.0 && x.abs() < 9e15 => json!(x as i64),
+        (Some(x), _) => json!(x),
         (None, _) => json!(cell.text),
     }
 }

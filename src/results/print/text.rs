@@ -160,7 +160,7 @@ mod tests {
                 ScreenTable::below(table(2)),
             ],
             notes: vec!["A note.".into()],
-            next: "difftool show, a table",
+            next: "difftool show, a table".into(),
             ..Screen::default()
         };
         let text = screen_text(screen(40), &ShortNames::default());

@@ -161,7 +161,7 @@ fn an_input_that_is_not_there_or_never_ends_is_named() {
 
 /// Commands that read a file of each kind. The folder `run` is an unfinished run.
 #[cfg(unix)]
-const READERS: [(&str, &str); 17] = [
+const READERS: [(&str, &str); 18] = [
     ("nll --text FILE --ctx 64 --model m --out out", "strange"),
     ("nll --ids FILE --ctx 64 --model m --out out", "strange"),
     ("outliers --text FILE --ctx 64 --model m --out out", "strange"),
@@ -176,6 +176,7 @@ const READERS: [(&str, &str); 17] = [
     ("run --resume run", "run/cells.csv"),
     ("run --resume run", "run/results.csv"),
     ("run --resume run", "run/experiment.toml"),
+    ("run --resume run", "run/begun.json"),
     ("compare whole run", "run/results.csv"),
     ("report whole", "whole/manifest.json"),
     ("report whole -o FILE", "strange"),
@@ -208,7 +209,7 @@ fn unfinished() -> Bench {
     let bench = Bench::new();
     bench.run("needle --ctx 256 --samples 1 --needles 1 --depths 0,100 --model m --out whole -q").succeeded();
     fs::create_dir(bench.path("run")).unwrap();
-    for file in ["results.csv", "experiment.toml", "command.json"] {
+    for file in ["results.csv", "experiment.toml", "begun.json", "command.json"] {
         fs::copy(bench.path("whole").join(file), bench.path("run").join(file)).unwrap();
     }
     let journal: Vec<String> = bench.read("whole/cells.csv").lines().take(2).map(|line| format!("{line}\n")).collect();
