@@ -22,6 +22,7 @@ pub mod figures;
 pub mod kernels;
 pub mod measures;
 pub mod model;
+pub mod names;
 pub mod prompts;
 pub(crate) mod report;
 pub mod results;

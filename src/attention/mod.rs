@@ -50,7 +50,7 @@ pub use keys::Values;
 pub(crate) use last_rows::{LastRows, Written};
 pub(crate) use portable::kept_bytes;
 pub use prefix::{Continuations, Prefix};
-pub use probes::{AttentionRow, HeadPlace, LayersAndHeads, ProbeResult, ResidualProbe, RowCollector, RowProbe};
+pub use probes::{AttentionRow, ProbeResult, ResidualProbe, RowCollector, RowProbe};
 pub use stream::{HeadOutputSums, NeededRows, Stream};
 pub(crate) use tile::TILE;
 pub use trace::Trace;

@@ -1,10 +1,11 @@
 //! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
 use super::keys::PackedKeys;
-use super::{HeadPlace, HeadScalars, Heads, LogitRule, Removal, ResolvedTreatment, Values, Wiring, TILE};
+use super::{HeadScalars, Heads, LogitRule, Removal, ResolvedTreatment, Values, Wiring, TILE};
 use crate::kernels::quant::{absmax, quantise, Quantised, Quantiser, Scope};
 use crate::kernels::simd::{copy_scaled, soft_cap};
 use crate::kernels::{multiply_panel, Mat, MatMut, PANEL};
+use crate::names::HeadPlace;
 use candle_core::Result;
 use rayon::prelude::*;
 use std::ops::Range;

@@ -1,9 +1,8 @@
 //! Probes of attention rows and of the residual stream, and the states that they keep.
 
 use super::Values;
-use serde::{Deserialize, Serialize};
+use crate::names::HeadPlace;
 use std::any::Any;
-use std::fmt;
 use std::ops::Range;
 
 /// One attention row of one output head, lent to probes.
@@ -72,48 +71,6 @@ pub struct ProbeResult {
 pub trait ResidualProbe {
     /// Processes a site: 0 is the embeddings, l + 1 the output of layer l. `values` is (T, E), row-major.
     fn observe(&mut self, site: usize, values: &[f32], width: usize);
-}
-
-/// Place of an output head. It is displayed as conditions name it: `2.0` is head 0 of layer 2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct HeadPlace {
-    /// 0-based layer.
-    pub layer: usize,
-    /// 0-based output head.
-    pub head: usize,
-}
-
-impl HeadPlace {
-    /// All heads of `layers` layers with `heads` heads each, in order.
-    pub fn all(layers: usize, heads: usize) -> impl Iterator<Item = Self> {
-        (0..layers).flat_map(move |layer| (0..heads).map(move |head| Self { layer, head }))
-    }
-}
-
-impl fmt::Display for HeadPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.layer, self.head)
-    }
-}
-
-/// The observed layers and heads; all by default.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LayersAndHeads {
-    /// 0-based layers; `None` for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<Vec<usize>>,
-    /// 0-based output heads; `None` for all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heads: Option<Vec<usize>>,
-}
-
-impl LayersAndHeads {
-    /// Returns `true` if a head is selected.
-    pub fn has(&self, at: HeadPlace) -> bool {
-        self.layers.as_ref().is_none_or(|layers| layers.contains(&at.layer))
-            && self.heads.as_ref().is_none_or(|heads| heads.contains(&at.head))
-    }
 }
 
 /// A probe and its index among those of the pass.

@@ -7,11 +7,9 @@ use super::blocks::{self, BatchedPrompt};
 use super::keys::PackedKeys;
 use super::portable::Portable;
 use super::probes::{HeadProbes, IndexedProbe};
-use super::{
-    treat, Attend, HeadPlace, Heads, LayersAndHeads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe,
-    Trace,
-};
+use super::{treat, Attend, Heads, Prefix, ProbeResult, ResidualProbe, ResolvedTreatment, RowProbe, Trace};
 use crate::kernels::{has_kernels, with_values};
+use crate::names::{HeadPlace, LayersAndHeads};
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
-use super::{HeadPlace, Heads, LayersAndHeads};
+use super::Heads;
 use crate::kernels::quant::{HeadRows, Quantised, Quantiser};
 use crate::kernels::{numbers, numbers_as};
+use crate::names::{HeadPlace, LayersAndHeads};
 use candle_core::{DType, Result, Tensor, WithDType};
 use rayon::prelude::*;
 use std::collections::BTreeMap;

@@ -10,7 +10,6 @@ pub(crate) mod json_objects;
 pub mod machine;
 pub mod memory;
 pub mod model_files;
-pub mod names;
 pub mod rng;
 pub(crate) mod spec_file;
 pub mod terminal;

@@ -1,7 +1,7 @@
 //! TOML files written by people: reading with errors that name the file, the line and the key, and writing.
 
 use crate::base::error::Usage;
-use crate::base::names::hint;
+use crate::names::hint;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 

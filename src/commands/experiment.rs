@@ -11,7 +11,7 @@ use crate::bail_usage;
 use crate::base::error::Usage;
 use crate::base::{files, spec_file};
 use crate::model::open;
-use crate::results::metric::Metric;
+use crate::names::metric::Metric;
 use crate::run::{Plan, Setups};
 use anyhow::Result;
 use serde::de::Visitor;

@@ -12,7 +12,7 @@ use crate::bail_usage;
 use crate::base::files::{check_writable, folder_of};
 use crate::figures::Bins;
 use crate::measures::{MapMeasure, MeasureName, PooledMap};
-use crate::results::metric::HEAD_ATTRIBUTION;
+use crate::names::metric::HEAD_ATTRIBUTION;
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::plural;

@@ -1,6 +1,6 @@
 //! What hiding regions costs, as screens show it.
 
-use crate::results::metric::{HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
+use crate::names::metric::{HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
 use crate::results::screen::{ModelRows, ScreenTable};
 use crate::results::table::{unsigned_zero, Cell};
 use crate::results::{of_model, under, Estimate, Frame, Setting, Verdict};

@@ -32,8 +32,8 @@ mod train;
 
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::base::names::{distinct, hint};
 use crate::measures::MeasureName;
+use crate::names::{distinct, hint};
 use crate::results::differences::DIFFERENCES;
 use crate::results::run_table::RunTable;
 use crate::train::tables::TABLES as TRAINING_TABLES;

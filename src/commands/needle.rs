@@ -9,15 +9,16 @@ use crate::bail_usage;
 use crate::figures::{region_name, Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::model::generate::MAX_NEW;
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
-use crate::results::metric::{
+use crate::names::metric::{
     ACCURACY, ANSWER_REGION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
     SHARE_OUT,
 };
+use crate::names::{Column, Cut, Number, Value};
+use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_changes, note_on_limits, Screen, ScreenTable, SideBySide};
 use crate::results::table::{Cell, Table};
-use crate::results::{Column, Cut, Frame, Number, Value};
+use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;

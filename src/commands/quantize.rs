@@ -5,19 +5,20 @@ use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
 use super::shared::{grid, Measured, RunFlags};
 use crate::bail_usage;
-use crate::base::names::{distinct, joined, repeated};
 use crate::base::spec_file::flag_defaults;
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
-use crate::prompts::NeedlePrompts;
-use crate::results::metric::{
+use crate::names::metric::{
     ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
+use crate::names::{distinct, joined, repeated};
+use crate::names::{Column, Number};
+use crate::prompts::NeedlePrompts;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_condition, note_on_limits, Screen, SideBySide};
 use crate::results::table::{key_column, words, Cell, Table, TableColumn};
-use crate::results::{Column, ConditionFacts, Frame, Number, Purpose};
+use crate::results::{ConditionFacts, Frame, Purpose};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;

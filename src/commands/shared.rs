@@ -3,11 +3,11 @@
 use super::models::{OpenedModels, CTX_TOK};
 use super::table_args::TableArgs;
 use super::MOST_THREADS;
-use crate::attention::LayersAndHeads;
 use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{FileName, IndexRange, TokenRange};
 use crate::figures::Page;
 use crate::model::open::{self, LoadOptions};
+use crate::names::LayersAndHeads;
 use crate::prompts::{Grid, NeedlePrompts, OwnText, PromptDefaults, TextWindows, OWN_TEXT};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;

@@ -2,7 +2,7 @@
 
 use super::table_name;
 use crate::bail_usage;
-use crate::base::names::ShortNames;
+use crate::names::ShortNames;
 use crate::results::print::{chosen_text, json_of, latex_table, screen_text, Tables};
 use crate::results::screen::Screen;
 use crate::results::table::Table;

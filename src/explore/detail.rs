@@ -1,8 +1,8 @@
 //! Stored data of a head, and the selection of the heads whose data are stored in detail.
 
 use super::codes::{encode, CodeType, RUN};
-use crate::attention::HeadPlace;
 use crate::measures::{PooledMap, Pooling, RowQuantity};
+use crate::names::HeadPlace;
 use std::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,11 @@
 use super::detail::{Candidate, HeadSketch};
 use super::probe::{ExploreCollector, ExploreProbe, KnownHeads, Resolution};
 use super::stored_pairs::StoredPairs;
-use crate::attention::{HeadPlace, RowProbe};
+use crate::attention::RowProbe;
 use crate::measures::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::prompts::{Prompt, Query, Region};
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::prompts::{Prompt, Query};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -3,13 +3,15 @@
 use super::codes::{triangle, CodeType};
 use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
-use crate::attention::{AttentionRow, HeadPlace, LayersAndHeads, RowCollector, RowProbe};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::measures::{
     Allocation, Contribution, Contributions, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity,
     SinkCollector, SinkProbe, TargetCollector, TargetProbe,
 };
 use crate::model::{Agreement, Transformer};
-use crate::prompts::{Prompt, Region};
+use crate::names::Region;
+use crate::names::{HeadPlace, LayersAndHeads};
+use crate::prompts::Prompt;
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! Selection of the (query, key) pairs that are stored individually.
 
 use super::codes::RUN;
-use crate::prompts::{Prompt, Region};
+use crate::names::Region;
+use crate::prompts::Prompt;
 use serde::Serialize;
 use std::ops::Range;
 

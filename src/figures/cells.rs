@@ -6,7 +6,7 @@ use super::colour_scale::{draw_colour_bar, FittedScale, BAR_ROOM};
 use super::figure::{Area, Figure, FigureHeading, MARGIN};
 use super::panel_title::PanelTitle;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, PANEL_DETAIL, PANEL_TITLE, TICK};
-use crate::attention::HeadPlace;
+use crate::names::HeadPlace;
 use anyhow::Result;
 use std::collections::BTreeMap;
 

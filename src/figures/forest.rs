@@ -7,10 +7,11 @@ use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::lines::PointEstimate;
 use super::panel_title::PanelTitle;
 use super::text::{Anchor, TextFormat, TICK};
-use crate::base::names::distinct;
+use crate::names::distinct;
+use crate::names::Column;
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::column_words;
-use crate::results::{Column, Row};
+use crate::results::Row;
 use crate::treatments::condition_words;
 use anyhow::{ensure, Result};
 

@@ -5,7 +5,7 @@
 use super::colour::{self, CURVES};
 use super::figure::{Area, Figure};
 use super::text::{Anchor, TextFormat, TICK};
-use crate::base::names::{distinct, Replicates, ShortNames};
+use crate::names::{distinct, Replicates, ShortNames};
 use plotters::style::RGBColor;
 
 /// Width and dashes of lines, in order.

@@ -8,7 +8,7 @@ use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::panel_grid::{PanelGrid, PanelShape};
 use super::panel_title::PanelTitle;
 use super::text::{Anchor, TextFormat, TICK};
-use crate::base::names::distinct;
+use crate::names::distinct;
 use crate::results::table::Cell;
 use crate::results::Difference;
 use anyhow::{ensure, Result};

@@ -6,7 +6,7 @@ use super::legend::Legend;
 use super::map_panel::{MapPanel, PanelSize};
 use super::panel_title::PanelTitle;
 use super::profile::profile_range;
-use crate::base::names::distinct;
+use crate::names::distinct;
 use anyhow::Result;
 use std::ops::Range;
 

@@ -6,7 +6,7 @@ use super::legend::Legend;
 use super::map_panel::Bins;
 use super::text::{Anchor, TextFormat, AXIS_LABEL, TICK};
 use super::token_axis::TokenAxis;
-use crate::base::names::distinct;
+use crate::names::distinct;
 use anyhow::Result;
 
 /// The maps of the heads of one model.

@@ -5,11 +5,12 @@ mod grids;
 use super::{
     forest, lines, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes, LinePanel, Page, PointEstimate,
 };
-use crate::base::names::distinct;
-use crate::results::metric::{Kind, Label};
+use crate::names::distinct;
+use crate::names::metric::{Kind, Label};
+use crate::names::Column;
 use crate::results::run_table::RunTable;
 use crate::results::table::{Cell, Holds, Table, MODEL};
-use crate::results::{Column, Frame};
+use crate::results::Frame;
 use anyhow::Result;
 
 /// A figure of a run. Models are its series; keys of the table that differ between rows, and are not on an axis, make panels.
@@ -292,7 +293,7 @@ fn joined(title: &str, part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::ACCURACY;
+    use crate::names::metric::ACCURACY;
     use crate::results::table::{key_column, numbers, numbers_of};
     use crate::stats::Interval;
 

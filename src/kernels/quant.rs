@@ -9,7 +9,7 @@ mod qk;
 
 pub(crate) use qk::HeadRows;
 
-use crate::base::names::joined;
+use crate::names::joined;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use std::fmt;

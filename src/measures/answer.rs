@@ -8,14 +8,16 @@ use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, 
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, of_region, rounded, HiddenScores, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, HeadPlace, ProbeResult, RowProbe};
+use crate::attention::{AttentionRow, ProbeResult, RowProbe};
 use crate::model::gradient::HeadAttributions;
 use crate::model::pass::QueryScore;
-use crate::prompts::{Prompt, Region};
-use crate::results::metric::{
+use crate::names::metric::{
     Metric, ACCURACY, ANSWER_LOG_PROB, CANCELLED, HEAD_ATTRIBUTION, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, LAMBDA,
     NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::stats::mean;
 use crate::stats::simd::sum;

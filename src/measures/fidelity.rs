@@ -2,13 +2,15 @@
 
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, HeadPlace, RowProbe, Trace};
+use crate::attention::{AttentionRow, RowProbe, Trace};
 use crate::model::pass::Predictions;
-use crate::prompts::{Prompt, Region};
-use crate::results::metric;
-use crate::results::metric::{
+use crate::names::metric;
+use crate::names::metric::{
     Metric, ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use crate::stats::{mean, Divergence, MixedRow, RowChange, TwoMaps};

@@ -6,11 +6,12 @@
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::model::generate::{numbers, Generation, StopReason};
+use crate::names::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use crate::names::Column;
 use crate::prompts::{folded, is_inside_word, Prompt, Query};
-use crate::results::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::table::Table;
-use crate::results::{Column, Frame};
+use crate::results::Frame;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;

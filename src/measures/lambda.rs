@@ -1,7 +1,7 @@
 //! Lambda of every row of a head, for variants whose lambda depends on the token.
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
-use crate::results::metric::{ANSWER_REGION, CANCELLED, LAMBDA};
+use crate::names::metric::{ANSWER_REGION, CANCELLED, LAMBDA};
 use crate::results::run_table::{Content, RunTable};
 
 /// Observes the mix of all rows of differential heads.

@@ -11,7 +11,7 @@ use super::roles::{RolesMeasure, ANSWER_HEADS};
 use super::shape::{ShapeMeasure, SHAPE};
 use super::sink_rate::{SinkRateMeasure, SINK_RATES};
 use super::Measure;
-use crate::results::metric::{
+use crate::names::metric::{
     Metric, ACCURACY, ANSWER_FLIPS, ANSWER_LOG_PROB, AR_HIT_SHARE, CANCELLED, CANCELLED_CHANCE, DUPLICATE_TOKEN,
     ENTROPY, ERROR_CANCELLED, GENERATED_ACCURACY, GENERATED_CONTAINS, HEAD_ATTRIBUTION, HIDDEN_ACCURACY,
     HIDDEN_LOG_PROB, INDUCTION, INF_NORM_MAX, KL, KURTOSIS, LAMBDA, LARGEST, MAP_COSINE, MAP_COSINE_CHANCE,

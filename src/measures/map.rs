@@ -2,9 +2,11 @@
 
 use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::attention::{HeadPlace, LayersAndHeads, RowProbe};
+use crate::attention::RowProbe;
 use crate::base::values::serde_as_str;
-use crate::prompts::{Prompt, Region};
+use crate::names::Region;
+use crate::names::{HeadPlace, LayersAndHeads};
+use crate::prompts::Prompt;
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;
 use std::fmt;

@@ -62,13 +62,15 @@ pub use strangers::{of_strangers, NoiseRows};
 pub(crate) use target::region_ranges;
 pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
-use crate::attention::{HeadPlace, ProbeResult, RowProbe, Stream, Trace};
+use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
 use crate::model::generate::Generation;
 use crate::model::gradient::HeadAttributions;
 use crate::model::pass::{Predictions, QueryScore};
 use crate::model::Transformer;
-use crate::prompts::{Prompt, Region, Tokenizer};
-use crate::results::metric::Metric;
+use crate::names::metric::Metric;
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::prompts::{Prompt, Tokenizer};
 use crate::results::record::{widen, Identity, Measurement};
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;

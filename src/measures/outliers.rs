@@ -7,10 +7,10 @@ pub(crate) use tables::{side_by_side, CHANNELS, OUTLIERS};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::{decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::{AttentionRow, ResidualProbe, RowCollector, RowProbe};
-use crate::prompts::Prompt;
-use crate::results::metric::{
+use crate::names::metric::{
     top_k, Metric, INF_NORM_MAX, KURTOSIS, LARGEST, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
 };
+use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::MassiveAt;
 use crate::stats::simd::max_magnitude;

@@ -30,7 +30,7 @@
 use super::target::TargetSummary;
 use crate::attention::{AttentionRow, Trace};
 use crate::model::Transformer;
-use crate::prompts::Region;
+use crate::names::Region;
 use crate::stats::simd::sum_magnitudes;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;

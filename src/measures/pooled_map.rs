@@ -1,6 +1,7 @@
 //! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
-use crate::attention::{AttentionRow, HeadPlace, LayersAndHeads, RowCollector, RowProbe};
+use crate::attention::{AttentionRow, RowCollector, RowProbe};
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::stats::simd::{add_segments, higher_peak, peak_segments};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -7,15 +7,18 @@
 use super::strangers::{of_strangers, NoiseRows};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, HeadPlace, RowProbe};
-use crate::prompts::{Prompt, Region};
-use crate::results::metric::{
+use crate::attention::{AttentionRow, RowProbe};
+use crate::names::metric::{
     Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION,
 };
+use crate::names::Column;
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::table::Table;
-use crate::results::{Column, Frame};
+use crate::results::Frame;
 use crate::stats::mean;
 use anyhow::Result;
 use std::ops::Range;

@@ -3,10 +3,12 @@
 use super::sinks::{add_longer, SinkCollector, SinkProbe};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, HeadPlace, RowProbe};
-use crate::prompts::{Prompt, Region};
-use crate::results::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
-use crate::results::metric::{NOISE_OUT_NO_SINKS, SHARE_ABS};
+use crate::attention::{AttentionRow, RowProbe};
+use crate::names::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
+use crate::names::metric::{NOISE_OUT_NO_SINKS, SHARE_ABS};
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use crate::stats::mean;

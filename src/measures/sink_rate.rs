@@ -5,8 +5,8 @@ use super::target::{share, RowMean};
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
 use crate::base::rng::Rng;
+use crate::names::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::prompts::Prompt;
-use crate::results::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use crate::stats::mean;
@@ -106,7 +106,7 @@ pub(crate) const SINK_RATES: RunTable = RunTable {
 mod tests {
     use super::super::testing::{watch, TestRow};
     use super::*;
-    use crate::attention::HeadPlace;
+    use crate::names::HeadPlace;
 
     #[test]
     fn the_mean_is_over_all_rows_with_the_first_token_s_own() {

@@ -3,8 +3,9 @@
 
 use super::premise::{has_region, KeyWeights, NOISE};
 use super::target::TargetSummary;
-use crate::attention::{AttentionRow, HeadPlace};
-use crate::prompts::Region;
+use crate::attention::AttentionRow;
+use crate::names::HeadPlace;
+use crate::names::Region;
 use crate::stats::mean;
 use std::ops::Range;
 

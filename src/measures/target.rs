@@ -1,7 +1,8 @@
 //! The probe of target rows, those that predict an answer; means over rows, and shares of their keys.
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
-use crate::prompts::{Region, TargetRows};
+use crate::names::Region;
+use crate::prompts::TargetRows;
 use crate::stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;

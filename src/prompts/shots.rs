@@ -14,10 +14,10 @@ use super::needle::form::CITIES;
 use super::needle::plan::{Boundary, NeedlePlan};
 use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
-use crate::base::names::repeated;
 use crate::base::rng::Rng;
 use crate::base::spec_file::flag_defaults;
 use crate::base::values::TokenRange;
+use crate::names::repeated;
 
 /// Many-shot prompts: every prompt with each number of shots, in each order and arrangement.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
@@ -237,7 +237,7 @@ fn arranged(mut examples: Vec<Example>, spec: &ShotsSpec, mut rng: Rng) -> Vec<E
 mod tests {
     use super::*;
     use crate::base::error::exit_code;
-    use crate::prompts::Region;
+    use crate::names::Region;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,8 @@
 //! Figures of a report, ready to be embedded, with alternative texts.
 
 use crate::figures::{forest, FigureHeading, ForestPanel, Page, SavedFigure};
-use crate::results::{Column, Row};
+use crate::names::Column;
+use crate::results::Row;
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;

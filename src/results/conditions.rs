@@ -1,7 +1,8 @@
 //! What tables and figures need to know of the conditions of a run: `treatments` reads it from their names.
 
-use crate::attention::{HeadPlace, Removal};
-use crate::prompts::Region;
+use crate::attention::Removal;
+use crate::names::HeadPlace;
+use crate::names::Region;
 
 /// A condition of a run.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,11 +6,11 @@
 //! numbers Student's t, corrected for skewness. Where models are replicates, trained from several seeds, seeds and prompts are
 //! what is independent; so are draws of random heads and prompts.
 
-use super::column::{Column, Value};
-use super::metric::Kind;
 use super::pair::{by_prompt, on_shared_keys, pairs, Pair, PromptKey};
 use super::records::RecordRef;
 use super::Estimate;
+use crate::names::column::{Column, Value};
+use crate::names::metric::Kind;
 use crate::stats::{
     holm, mean, smallest_detectable, test_mean, Interval, PairedHits, PromptOutcomes, Replicated, LEVEL,
 };

@@ -1,14 +1,14 @@
 //! Paired differences as a table: the same for runs, comparisons and reports.
 
-use super::column::{shown, Column, Value};
 use super::difference::{correct, Difference, Test, Verdict};
 use super::frame::Frame;
-use super::metric::{self, Headline, Number};
 use super::query::Query;
 use super::record::UNTREATED;
 use super::rows::Row;
 use super::run_table::{setting, sorted_rows, RunTable};
 use super::table::{basis, key_column, numbers, words, Cell, ColumnRole, Table, TableRows};
+use crate::names::column::{shown, Column, Value};
+use crate::names::metric::{self, Headline, Number};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,7 +200,7 @@ mod tests {
             ..Difference::default()
         };
         let row = Row {
-            metric: crate::results::metric::ACCURACY.name.into(),
+            metric: crate::names::metric::ACCURACY.name.into(),
             baseline: "transformer".into(),
             other: "diff".into(),
             group: [("needles".to_owned(), "4".to_owned())].into(),

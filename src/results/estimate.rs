@@ -1,8 +1,8 @@
 //! Estimates: means with their 95 % intervals.
 
-use super::metric::Kind;
 use super::pair::by_prompt;
 use super::records::RecordRef;
+use crate::names::metric::Kind;
 use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest, PairedHits, PromptOutcomes};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,19 +1,19 @@
 //! A frame: the records of one run, and what its manifest says. Every table, figure, expectation and report of a run asks it.
 
-use super::column::{millipct, Column, Cut, Value};
 use super::conditions::Conditions;
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::manifest::ModelInfo;
-use super::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
 use super::pair::{differences, pairs, Pair, PromptNumbers};
 use super::query::{Query, ResultRow};
 use super::record::{Identity, Record, UNTREATED};
 use super::records::{RecordRef, Records};
 use super::setting::Setting;
 use super::tokens::Tokens;
-use crate::attention::HeadPlace;
-use crate::base::names::{Replicates, ShortNames};
+use crate::names::column::{millipct, Column, Cut, Value};
+use crate::names::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
+use crate::names::HeadPlace;
+use crate::names::{Replicates, ShortNames};
 use crate::prompts::shots::order_of;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -405,7 +405,7 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::{ACCURACY, ANSWER_LOG_PROB};
+    use crate::names::metric::{ACCURACY, ANSWER_LOG_PROB};
     use crate::results::record::Measurement;
     use std::sync::Arc;
 

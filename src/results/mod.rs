@@ -9,9 +9,8 @@
 //! 4. **Tabulate.** [Tables](table) as data, those of runs as [values](run_table).
 //! 5. **Print.** [Tables](print) as text, Markdown, JSON and CSV.
 //!
-//! Names, units and headings of metrics are those of the [catalogue](crate::results::metric).
+//! Names, units and headings of metrics are those of the [catalogue](crate::names::metric).
 
-mod column;
 pub mod compare;
 mod conditions;
 pub(crate) mod difference;
@@ -20,7 +19,6 @@ mod estimate;
 pub mod folder;
 mod frame;
 pub mod manifest;
-pub mod metric;
 pub(crate) mod pair;
 pub mod print;
 pub(crate) mod query;
@@ -33,15 +31,12 @@ mod setting;
 pub mod table;
 mod tokens;
 
-pub use column::Column;
-pub(crate) use column::{Cut, Value};
 pub use compare::{Counts, MetricName, Where};
 pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub(crate) use frame::{of_head, of_model, under, Sides, SIDES};
 pub use frame::{About, DrawnHead, Frame, MassiveAt, RankedHead};
-pub(crate) use metric::Number;
 pub(crate) use query::Query;
 pub(crate) use records::RecordRef;
 pub use records::Records;

@@ -3,8 +3,8 @@
 //! Everything that counts prompts or pairs records goes through this file: estimates, differences of models, conditions, runs
 //! and training seeds, and contrasts, which are differences of differences.
 
-use super::column::{Column, Value, PROMPT_COLUMNS};
 use super::records::RecordRef;
+use crate::names::column::{Column, Value, PROMPT_COLUMNS};
 use crate::stats::mean;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};

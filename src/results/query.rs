@@ -1,10 +1,10 @@
 //! One query over the numbers of records: which numbers are wanted, what makes a row of them, and what a row is compared with.
 
-use super::column::{Column, Cut, Value};
 use super::difference::Difference;
 use super::estimate::Estimate;
-use super::metric::Number;
 use super::records::{RecordRef, Records};
+use crate::names::column::{Column, Cut, Value};
+use crate::names::metric::Number;
 use rayon::prelude::*;
 use std::collections::HashMap;
 

@@ -130,11 +130,6 @@ impl Record {
     }
 }
 
-/// Returns the name of a metric with its region, as in `share_abs[answer]`.
-pub(crate) fn metric_name(metric: &str, region: Option<&str>) -> String {
-    metric.to_owned() + &region.map_or(String::new(), |region| format!("[{region}]"))
-}
-
 /// Returns the columns of the schema, in order.
 pub fn columns() -> Vec<String> {
     let mut columns = vec!["schema".to_string()];
@@ -178,7 +173,7 @@ pub fn write(path: &Path, records: &[Record]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::{CELL, SHARE_ABS};
+    use crate::names::metric::{CELL, SHARE_ABS};
     use proptest::prelude::*;
 
     #[test]

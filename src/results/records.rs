@@ -1,10 +1,10 @@
 //! The store of records: what a live run adds to, and what results files are read into. Whatever is asked of records selects
 //! from it.
 
-use super::column::{depth, int, shown, Column, Cut, Value};
-use super::metric::Number;
 use super::record::{read_each, Identity, Measurement, Record};
-use crate::attention::HeadPlace;
+use crate::names::column::{depth, int, shown, Column, Cut, Value};
+use crate::names::metric::Number;
+use crate::names::HeadPlace;
 use anyhow::Result;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -258,7 +258,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::{ACCURACY, LAMBDA, SHARE_ABS};
+    use crate::names::metric::{ACCURACY, LAMBDA, SHARE_ABS};
 
     fn record(identity: &Arc<Identity>, quantity: Quantity, value: Option<f64>) -> Record {
         let Quantity { metric, region, layer, head, unit } = quantity;

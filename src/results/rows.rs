@@ -1,11 +1,11 @@
 //! Rows of differences: one for each metric, region, group and pair of sides.
 
-use super::column::{shown, Column, Value};
 use super::difference::{correct, Difference};
-use super::metric::{kind_of, Label};
 use super::pair::{pairs, Pair, Pairs};
-use super::record::metric_name;
 use super::records::{Quantity, RecordRef};
+use crate::names::column::{shown, Column, Value};
+use crate::names::metric::metric_name;
+use crate::names::metric::{kind_of, Label};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
 use serde::Serialize;

@@ -1,12 +1,12 @@
 //! Tables of runs as values, declared beside the measure or in the command whose question they answer.
 
-use super::column::{Column, Cut, Value};
 use super::frame::Frame;
-use super::metric::{Label, Metric, Number, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
 use super::query::{Query, ResultRow};
 use super::record::UNTREATED;
 use super::setting::Setting;
 use super::table::{basis, key_column, numbers_of, Cell, Table, TableRows};
+use crate::names::column::{Column, Cut, Value};
+use crate::names::metric::{Label, Metric, Number, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
 
 /// A table of runs.
 pub(crate) struct RunTable {

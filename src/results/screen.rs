@@ -1,13 +1,13 @@
 //! Screens: what a command prints by default. Models are columns, a change stands in the cell of what it is a change of, and
 //! what all rows share is said once.
 
-use super::column::{Column, Cut, Value};
 use super::difference::correct;
 use super::frame::{of_model, Frame};
-use super::metric::{Number, ACCURACY};
 use super::query::{Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
 use super::table::{numbers, plural, words, Cell, Table, TableColumn};
+use crate::names::column::{Column, Cut, Value};
+use crate::names::metric::{Number, ACCURACY};
 use crate::prompts::shots::order_of;
 use serde::Serialize;
 

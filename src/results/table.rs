@@ -1,9 +1,10 @@
 //! Tables as data, before they become text, JSON, CSV, HTML or Markdown, and how their numbers are written.
 
-use super::metric::{Kind, Label};
 use super::record::UNTREATED;
-use super::{Column, Difference, Estimate};
-use crate::base::names::ShortNames;
+use super::{Difference, Estimate};
+use crate::names::metric::{Kind, Label};
+use crate::names::Column;
+use crate::names::ShortNames;
 use crate::stats::Interval;
 use serde::Serialize;
 

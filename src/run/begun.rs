@@ -7,7 +7,7 @@ use crate::bail_usage;
 use crate::base::files;
 use crate::base::hash::sha256;
 use crate::base::machine::{Machine, Tool};
-use crate::base::names::distinct;
+use crate::names::distinct;
 use crate::results::folder::BEGUN;
 use crate::results::manifest::ModelInfo;
 use crate::results::record::SCHEMA;

@@ -4,12 +4,13 @@
 use super::reference::resolver;
 use super::series::parallel_prompts;
 use super::{MapsOfOnePrompt, Plan, Setup};
-use crate::attention::LayersAndHeads;
 use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::model::open::Model;
 use crate::model::ModelConfig;
-use crate::prompts::{Grid, PlannedPrompt, Prompt, Region, Text, DEPTH_TOLERANCE_PCT};
+use crate::names::LayersAndHeads;
+use crate::names::Region;
+use crate::prompts::{Grid, PlannedPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 
 /// A requested depth that the needle of a prompt misses.

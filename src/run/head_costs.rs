@@ -3,11 +3,11 @@
 
 use super::passes::{results, PromptResult};
 use super::{Plan, Setup};
-use crate::attention::HeadPlace;
 use crate::base::rng::Rng;
 use crate::measures::AnswerMeasure;
+use crate::names::metric::{ANSWER_LOG_PROB, CELL};
+use crate::names::HeadPlace;
 use crate::prompts::{PlannedPrompt, Prompt, PromptSpec};
-use crate::results::metric::{ANSWER_LOG_PROB, CELL};
 use crate::results::record::Record;
 use crate::treatments::{Condition, HeadSelection, Reference, Replacement, RowSelection, Treatment};
 use anyhow::{anyhow, Result};

@@ -6,7 +6,8 @@ use crate::attention::{Prefix, Removal, Stream};
 use crate::measures::HiddenScores;
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, pass, SharedStart};
-use crate::prompts::{Prompt, Region};
+use crate::names::Region;
+use crate::prompts::Prompt;
 use crate::treatments::{KeySelection, PromptFindings, Reference, RowSelection, Treatment};
 use anyhow::Result;
 

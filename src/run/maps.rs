@@ -3,12 +3,12 @@
 use super::passes::untreated_records;
 use super::reference::bringers;
 use super::{check, MapsOfOnePrompt, Setup};
-use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, KnownHeads, Resolution};
 use crate::measures::{AnswerMeasure, MapMeasure, Measure, Measures, RowQuantity, ShapeMeasure, TokenSpan};
+use crate::names::metric::{ANSWER_REGION, SHARE_ABS, SINK_SHARE_FIRST};
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::prompts::{Grid, PlannedPrompt};
-use crate::results::metric::{ANSWER_REGION, SHARE_ABS, SINK_SHARE_FIRST};
 use crate::results::DrawnHead;
 use anyhow::Result;
 use clap::{Args, ValueEnum};

@@ -6,7 +6,7 @@ use super::patching::{paired, Corrupted, PairedPasses};
 use super::reference::resolver;
 use super::starts::{batches, most_at_once, LastResiduals, PassStart};
 use super::Setup;
-use crate::attention::{HeadPlace, LayersAndHeads, Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
+use crate::attention::{Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
     HiddenScores, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector,
     SinkProbe,
@@ -16,8 +16,9 @@ use crate::model::gradient::{HeadAttributions, LastPass};
 use crate::model::open::Model;
 use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
 use crate::model::Transformer;
+use crate::names::metric::CELL;
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::prompts::{PlannedPrompt, Prompt};
-use crate::results::metric::CELL;
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
 use anyhow::Result;

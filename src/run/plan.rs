@@ -1,12 +1,12 @@
 //! The plan of a run.
 
 use super::{MapFlags, RunShard};
-use crate::attention::LayersAndHeads;
 use crate::bail_usage;
-use crate::base::names::repeated;
 use crate::base::terminal::quoted_path;
 use crate::measures::MeasureName;
 use crate::model::open::LoadOptions;
+use crate::names::repeated;
+use crate::names::LayersAndHeads;
 use crate::prompts::{Grid, NeedlePrompts};
 use crate::treatments::Condition;
 use anyhow::Result;

@@ -6,11 +6,12 @@
 use super::head_costs::CostPrompts;
 use super::passes::untreated_records;
 use super::Setup;
-use crate::attention::{HeadOutputSums, HeadPlace, LayersAndHeads, Stream};
+use crate::attention::{HeadOutputSums, Stream};
 use crate::bail_usage;
 use crate::base::rng::Rng;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::model::open::Model;
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::prompts::{PlannedPrompt, Prompt, PromptSpec};
 use crate::results::RankedHead;
 use crate::stats::{mean, pearson};

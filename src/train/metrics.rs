@@ -1,6 +1,6 @@
 //! The metrics of training, which its records hold. Under their names, in their order, they are the columns of `course.csv`.
 
-use crate::results::metric::{self, catalogue, metric, Metric};
+use crate::names::metric::{self, catalogue, metric, Metric};
 
 catalogue! {
     TEXT_NLL = metric("text_nats", "NLL of text",

@@ -2,10 +2,10 @@
 
 use crate::attention::{ValueWidth, VariantName};
 use crate::bail_usage;
-use crate::base::names::SEED_FOLDERS;
 use crate::base::spec_file;
 use crate::kernels::RopeStyle;
 use crate::model::{DecoderSizes, Init, ModelConfig};
+use crate::names::SEED_FOLDERS;
 use crate::prompts::DocumentSpec;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};

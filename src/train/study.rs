@@ -2,7 +2,7 @@
 
 use super::metrics::FIRST_DIGITS;
 use super::spec::{Contrast, TrainSpec};
-use crate::results::metric::Metric;
+use crate::names::metric::Metric;
 use crate::results::{Estimate, Records};
 use crate::stats::mean;
 use std::collections::BTreeMap;

@@ -42,12 +42,13 @@ pub(crate) use purpose::condition_facts;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 pub(crate) use words::condition_words;
 
-use crate::attention::{HeadPlace, LayersAndHeads, Removal};
-use crate::base::names::joined;
+use crate::attention::Removal;
 use crate::base::values::serde_as_str;
 use crate::kernels::quant::Quantiser;
-use crate::prompts::Region;
-use crate::results::metric::{Metric, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
+use crate::names::joined;
+use crate::names::metric::{Metric, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
+use crate::names::Region;
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::results::record::UNTREATED;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

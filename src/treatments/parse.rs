@@ -4,10 +4,11 @@ use super::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
     UNTREATED,
 };
-use crate::attention::{HeadPlace, LayersAndHeads, Removal};
-use crate::base::names::{hint, repeated};
+use crate::attention::Removal;
 use crate::kernels::quant::{Quantised, Quantiser};
-use crate::prompts::Region;
+use crate::names::Region;
+use crate::names::{hint, repeated};
+use crate::names::{HeadPlace, LayersAndHeads};
 use std::str::FromStr;
 use strum::VariantArray;
 

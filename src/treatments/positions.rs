@@ -2,7 +2,8 @@
 
 use super::{KeySelection, RowSelection};
 use crate::base::rng::Rng;
-use crate::prompts::{Prompt, Region};
+use crate::names::Region;
+use crate::prompts::Prompt;
 use std::ops::Range;
 
 /// Rows with the regions that apply to them.

@@ -1,7 +1,7 @@
 //! What conditions are for: by themselves, and beside the other conditions of a run.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use crate::attention::{HeadPlace, LayersAndHeads};
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::results::{ConditionFacts, Conditions, Purpose};
 use std::collections::BTreeSet;
 
@@ -168,7 +168,7 @@ mod tests {
     use super::super::Ranking;
     use super::*;
     use crate::attention::Removal;
-    use crate::prompts::Region;
+    use crate::names::Region;
 
     fn facts(names: &[&str]) -> Conditions {
         condition_facts(names.iter().copied())

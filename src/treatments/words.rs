@@ -1,10 +1,11 @@
 //! Conditions in words, as labels of rows: at most 34 columns of most, `what noise writes silenced`.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use crate::attention::{LayersAndHeads, Removal};
-use crate::base::names::{distinct, joined};
+use crate::attention::Removal;
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use crate::prompts::Region;
+use crate::names::LayersAndHeads;
+use crate::names::Region;
+use crate::names::{distinct, joined};
 
 /// Returns the name of a condition in words; what is no condition stays as it is.
 pub(crate) fn condition_words(name: &str) -> String {

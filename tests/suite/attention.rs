@@ -5,10 +5,11 @@ use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Tensor};
 use difftool::attention::{
-    Alibi, Attend, AttentionRow, HeadPlace, Heads, KeyRemoval, LayersAndHeads, LogitRule, Removal, ResolvedTreatment,
-    RowCollector, RowProbe, Stream,
+    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LogitRule, Removal, ResolvedTreatment, RowCollector, RowProbe,
+    Stream,
 };
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use difftool::names::{HeadPlace, LayersAndHeads};
 
 pub(crate) const D: usize = 8;
 

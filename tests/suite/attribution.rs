@@ -4,10 +4,11 @@
 use crate::common::fixture;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::log_softmax;
-use difftool::attention::{Attend, HeadPlace, Heads, Stream};
+use difftool::attention::{Attend, Heads, Stream};
 use difftool::base::rng::Rng;
 use difftool::model::gradient::{HeadAttributions, LastPass};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use difftool::names::HeadPlace;
 use rayon::prelude::*;
 use serde::Deserialize;
 use std::collections::BTreeMap;

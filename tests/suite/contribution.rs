@@ -4,8 +4,7 @@
 use crate::common::{edit_tensor, fixture, tiny_model};
 use candle_core::{Device, Tensor};
 use difftool::attention::{
-    Attend, Factor, HeadNorm, HeadPlace, Heads, LambdaInit, LayersAndHeads, ProbeResult, ResidualProbe, RowProbe,
-    Stream, Trace, Variant,
+    Attend, Factor, HeadNorm, Heads, LambdaInit, ProbeResult, ResidualProbe, RowProbe, Stream, Trace, Variant,
 };
 use difftool::base::hash::sha256;
 use difftool::base::rng::Rng;
@@ -13,7 +12,9 @@ use difftool::measures::{
     mean_over_layers, Allocation, Contributions, LayerOutput, LayerSums, TargetCollector, TargetProbe,
 };
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
-use difftool::prompts::{Region, TargetRows};
+use difftool::names::Region;
+use difftool::names::{HeadPlace, LayersAndHeads};
+use difftool::prompts::TargetRows;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;

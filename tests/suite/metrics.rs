@@ -2,7 +2,7 @@
 
 use crate::common::{fails, Scratch};
 use difftool::commands::command_line;
-use difftool::results::metric::{self, Headline};
+use difftool::names::metric::{self, Headline};
 use difftool::results::record;
 use difftool::results::MetricName;
 use std::collections::BTreeSet;

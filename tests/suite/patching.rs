@@ -4,8 +4,9 @@
 use crate::common::Scratch;
 use crate::generate::cases;
 use crate::prefixes::records;
-use difftool::attention::{HeadOutputSums, HeadPlace, OutputReplacement, ResolvedTreatment, Stream};
-use difftool::results::metric::ANSWER_LOG_PROB;
+use difftool::attention::{HeadOutputSums, OutputReplacement, ResolvedTreatment, Stream};
+use difftool::names::metric::ANSWER_LOG_PROB;
+use difftool::names::HeadPlace;
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
 

@@ -3,12 +3,14 @@
 
 use crate::common::{fixture, Scratch};
 use candle_core::{DType, Device};
-use difftool::attention::{HeadPlace, RowProbe, Stream};
+use difftool::attention::{RowProbe, Stream};
 use difftool::base::hash::sha256;
 use difftool::measures::{of_strangers, Agreement, NoiseRows, TargetCollector, TargetProbe};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
-use difftool::prompts::{Region, TargetRows};
-use difftool::results::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE};
+use difftool::names::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE};
+use difftool::names::HeadPlace;
+use difftool::names::Region;
+use difftool::prompts::TargetRows;
 use difftool::results::record::Record;
 use serde::Deserialize;
 use std::path::PathBuf;

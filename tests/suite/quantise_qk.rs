@@ -4,8 +4,9 @@ use crate::attention::{cast, compare_with, for_each_variant, D};
 use crate::common::{assert_close, Scratch};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, HeadPlace, Heads, ResolvedTreatment, Stream};
+use difftool::attention::{Attend, Heads, ResolvedTreatment, Stream};
 use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use difftool::names::HeadPlace;
 use difftool::results::record::Record;
 use std::collections::BTreeMap;
 

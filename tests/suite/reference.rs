@@ -4,12 +4,11 @@
 use crate::common::{distance, fixture};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{
-    Attend, AttentionRow, Fused, HeadPlace, LayersAndHeads, Pairing, RowCollector, RowProbe, Stream, Variant,
-};
+use difftool::attention::{Attend, AttentionRow, Fused, Pairing, RowCollector, RowProbe, Stream, Variant};
 use difftool::kernels::RopeStyle;
 use difftool::measures::{PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
+use difftool::names::{HeadPlace, LayersAndHeads};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 

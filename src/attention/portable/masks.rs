@@ -1,8 +1,9 @@
 //! Masks of a tile: which keys a query sees, and which a treatment removes.
 
 use super::Portable;
-use crate::attention::{HeadPlace, KeyRemoval, Removal};
+use crate::attention::{KeyRemoval, Removal};
 use crate::kernels::quant::Quantiser;
+use crate::names::HeadPlace;
 use candle_core::{Result, Tensor};
 use std::ops::Range;
 

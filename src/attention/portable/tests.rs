@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, HeadPlace, KeyRemoval, LayersAndHeads, LogitRule, Removal, RowCollector, RowProbe,
-    Stream, Variant, Wiring,
+    Attend, AttentionRow, Fused, KeyRemoval, LogitRule, Removal, RowCollector, RowProbe, Stream, Variant, Wiring,
 };
 use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
+use crate::names::{HeadPlace, LayersAndHeads};
 use candle_core::Var;
 
 const D: usize = 8;

@@ -1,14 +1,15 @@
 //! The cost of each head, and which other measurement of heads predicts it.
 
-use crate::attention::HeadPlace;
-use crate::results::metric::{
+use crate::names::metric::{
     Kind, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
+use crate::names::HeadPlace;
+use crate::names::{Column, Number};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};
-use crate::results::{of_head, of_model, under, Column, Frame, Number, Sides, Verdict};
+use crate::results::{of_head, of_model, under, Frame, Sides, Verdict};
 use crate::stats::{
     correlation_interval, correlation_on_other_prompts, pearson, simultaneous_interval, spearman, Correlation,
     Interval, CORRELATION_RESAMPLES,
@@ -263,7 +264,7 @@ fn predictors(frame: &Frame) -> Option<Table> {
 mod tests {
     use super::*;
     use crate::base::rng::Rng;
-    use crate::results::metric::Metric;
+    use crate::names::metric::Metric;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::{About, ConditionFacts, Conditions, Purpose};
     use std::sync::Arc;

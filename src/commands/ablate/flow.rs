@@ -2,12 +2,13 @@
 
 use super::changes::{condition_changes, place_columns, Change, Place, CONDITIONS};
 use crate::attention::Removal;
-use crate::prompts::Region;
+use crate::names::metric::Kind;
+use crate::names::Column;
+use crate::names::Region;
 use crate::results::difference::correct;
-use crate::results::metric::Kind;
 use crate::results::run_table::RunTable;
 use crate::results::table::{key_column, numbers, Cell, ColumnRole, Table};
-use crate::results::{Column, ConditionFacts, Difference, Frame, Purpose};
+use crate::results::{ConditionFacts, Difference, Frame, Purpose};
 use crate::treatments::{KeySelection, RowSelection, Treatment};
 
 pub(super) const FLOW: RunTable = RunTable::made("flow", "Where the answer travels", flow);

@@ -4,9 +4,10 @@ use super::judge::{findings, ClaimVerdict};
 use super::list::{Better, Claim, CLAIMS};
 use super::ClaimsFlags;
 use crate::base::rng::Rng;
-use crate::results::metric::Kind;
+use crate::names::metric::Kind;
+use crate::names::{Column, Number, Value};
 use crate::results::record::{Identity, Measurement, Record};
-use crate::results::{About, Column, Frame, Number, Value};
+use crate::results::{About, Frame};
 use std::sync::Arc;
 
 const TABLES: u64 = 200;

@@ -4,7 +4,7 @@ use super::super::models::OpenedModels;
 use super::series::rung;
 use super::ClaimsFlags;
 use crate::base::error::{is_of_machine, is_usage};
-use crate::results::metric::ACCURACY;
+use crate::names::metric::ACCURACY;
 use crate::run::{check, measure_prompts, Plan, Setup, Setups};
 use crate::stats::mean;
 use anyhow::Result;

@@ -3,10 +3,11 @@
 use super::list::{Against, Better, Claim, Interest, Over, CLAIMS, LEAST_TO_LOSE};
 use super::series::is_of_series;
 use super::ClaimsFlags;
+use crate::names::metric::Kind;
+use crate::names::{Column, Cut, Number};
 use crate::results::difference::correct_among;
-use crate::results::metric::Kind;
 use crate::results::pair::by_prompt;
-use crate::results::{of_model, Column, Cut, Difference, Estimate, Frame, Number, RecordRef, SIDES};
+use crate::results::{of_model, Difference, Estimate, Frame, RecordRef, SIDES};
 use crate::stats::{p_of_interval, LEAST_DISCORDANT};
 use serde::Deserialize as _;
 use std::collections::{BTreeMap, BTreeSet};
@@ -307,7 +308,7 @@ fn against_margin(claim: &Claim, change: Difference) -> Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::{Metric, ACCURACY, NLL, SAID_NUMBER};
+    use crate::names::metric::{Metric, ACCURACY, NLL, SAID_NUMBER};
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
     use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::screen::screen;
 use super::{in_short, Compare, TableFormat};
-use crate::base::names::ShortNames;
+use crate::names::ShortNames;
 use crate::results::compare::Comparison;
 use crate::results::differences::{differences, Detail};
 use crate::results::print::{markdown_table, screen_text, write_rows, TextTable};

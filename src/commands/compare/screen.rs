@@ -1,13 +1,14 @@
 //! The screen of a comparison: changes with a column for each model, or for each of what is compared.
 
 use super::in_short;
-use crate::base::names::{distinct, is_short_for};
 use crate::figures::compared_words;
+use crate::names::Column;
+use crate::names::{distinct, is_short_for};
 use crate::results::compare::Comparison;
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::{ModelRows, Screen, ScreenTable};
 use crate::results::table::{plural, Cell, Table};
-use crate::results::{Column, Row};
+use crate::results::Row;
 
 /// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, each that was named has a table of
 /// its own, and of others only the first is shown.

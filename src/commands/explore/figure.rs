@@ -4,8 +4,8 @@ use crate::commands::heatmap::bins;
 use crate::explore::{ExploreMeasure, ModelMaps};
 use crate::figures::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
 use crate::measures::PassKey;
-use crate::prompts::Region;
-use crate::results::metric::SHARE_OUT;
+use crate::names::metric::SHARE_OUT;
+use crate::names::Region;
 use crate::run::Run;
 use anyhow::Result;
 

@@ -1,13 +1,13 @@
 //! The pictures: maps side by side, or every layer and head of a model as small multiples.
 
-use crate::attention::{HeadPlace, LayersAndHeads};
 use crate::bail_usage;
 use crate::commands::heatmap::bins;
 use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
 use crate::model::open::Model;
+use crate::names::metric::LAMBDA;
+use crate::names::{HeadPlace, LayersAndHeads};
 use crate::prompts::{text_rows, Grid};
-use crate::results::metric::LAMBDA;
 use crate::results::table::short;
 use crate::results::{of_model, under, Frame};
 use crate::run::Run;

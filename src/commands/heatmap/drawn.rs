@@ -1,12 +1,14 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
-use crate::attention::HeadPlace;
-use crate::prompts::{text_rows, Region};
-use crate::results::metric::{Kind, HEAD_ATTRIBUTION, LAMBDA, SHARE_OUT};
+use crate::names::metric::{Kind, HEAD_ATTRIBUTION, LAMBDA, SHARE_OUT};
+use crate::names::HeadPlace;
+use crate::names::Region;
+use crate::names::{Column, Number};
+use crate::prompts::text_rows;
 use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{fixed, key_column, numbers, short, words, Cell, Table, TableRows};
-use crate::results::{of_model, under, Column, DrawnHead, Frame, Number};
+use crate::results::{of_model, under, DrawnHead, Frame};
 use crate::stats::mean;
 
 /// The drawn heads of one layer, or a head alone, under a condition.

@@ -1,8 +1,8 @@
 //! The numbers of the pictures as matrices.
 
-use crate::attention::HeadPlace;
 use crate::base::files::{folder_of, is_there, replace};
 use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
+use crate::names::HeadPlace;
 use crate::run::{MapFlags, Run};
 use anyhow::{ensure, Result};
 use candle_core::npy::NpzTensors;

@@ -1,11 +1,11 @@
 //! Tables as grids of coloured cells: a number by two keys, columns by a key, and scores by layer and head.
 
 use super::{joined, DrawnRows, Part};
-use crate::attention::HeadPlace;
-use crate::base::names::distinct;
 use crate::figures::{cells, CellGrid, CellRow, CellScale, Figure, FigureHeading, GridCell, PointEstimate};
+use crate::names::distinct;
+use crate::names::Column;
+use crate::names::HeadPlace;
 use crate::results::table::{short, Cell, ColumnRole, Holds};
-use crate::results::Column;
 use anyhow::Result;
 
 impl DrawnRows<'_> {
@@ -162,7 +162,7 @@ mod tests {
     use super::super::tests::table;
     use super::*;
     use crate::figures::Page;
-    use crate::results::metric::Kind;
+    use crate::names::metric::Kind;
     use crate::results::table::{key_column, numbers, numbers_in, Table};
     use crate::results::Frame;
 

@@ -1,9 +1,10 @@
 //! Tables of answers and of the attention of the rows that predict them.
 
-use crate::results::metric::{self, ANSWER_REGION};
+use crate::names::metric::{self, ANSWER_REGION};
+use crate::names::{Column, Number};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::table::Table;
-use crate::results::{Column, Frame, Number};
+use crate::results::Frame;
 
 pub(crate) const ANSWERS: RunTable = RunTable {
     id: "answers",

@@ -1,17 +1,18 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
-use crate::attention::HeadPlace;
-use crate::results::metric::{
+use crate::names::metric::{
     Kind, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE,
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
+use crate::names::HeadPlace;
+use crate::names::{Column, Number};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::screen::ModelRows;
 use crate::results::table::{
     basis, fixed, key_column, numbers, numbers_in, numbers_of, short, words, Cell, Table, TableColumn, TableRows,
 };
-use crate::results::{of_head, of_model, under, Column, Estimate, Frame, Number};
+use crate::results::{of_head, of_model, under, Estimate, Frame};
 use crate::stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
@@ -250,7 +251,7 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::metric::{Metric, ANSWER_LOG_PROB};
+    use crate::names::metric::{Metric, ANSWER_LOG_PROB};
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
     use std::sync::Arc;

@@ -2,8 +2,8 @@
 
 use crate::bail_usage;
 use crate::base::model_files::CONFIG;
-use crate::base::names::{repeated, Replicates};
 use crate::model::hub;
+use crate::names::{repeated, Replicates};
 use crate::results::record::is_formula;
 use anyhow::Result;
 use std::path::{Component, Path, PathBuf};

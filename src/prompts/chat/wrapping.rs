@@ -138,10 +138,11 @@ mod tests {
     use serde_json::{json, Value};
 
     use super::Around;
+    use crate::names::Region;
     use crate::prompts::needle::build;
     use crate::prompts::needle::form::CITIES;
     use crate::prompts::needle::tests::{stem, PREAMBLE};
-    use crate::prompts::{CitySet, Haystack, NeedleSpec, Prompt, Region, Text, Tokenizer, TokenizerOptions, Windows};
+    use crate::prompts::{CitySet, Haystack, NeedleSpec, Prompt, Text, Tokenizer, TokenizerOptions, Windows};
 
     const CHATML: &str = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n{{ messages[0].content }}\
                           <|im_end|>\n<|im_start|>assistant\n";

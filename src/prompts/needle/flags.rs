@@ -12,9 +12,9 @@ use super::form::{NeedleCounts, NeedleForm, CITIES, FILE, QUESTION};
 use super::question::{OwnText, OWN_TEXT};
 use super::NeedleSpec;
 use crate::bail_usage;
-use crate::base::names::repeated;
 use crate::base::spec_file::{flag_defaults, is_default};
 use crate::base::values::{serde_as_str, FileName, TokenRange};
+use crate::names::repeated;
 use crate::prompts::CitySet;
 
 /// Needle prompts. What is not given depends on the command, which [fills](NeedlePrompts::fill) it in.

@@ -204,7 +204,7 @@ fn sentence_around(text: &str, part: Range<usize>) -> Range<usize> {
 mod tests {
     use super::*;
     use crate::base::error::exit_code;
-    use crate::prompts::Region;
+    use crate::names::Region;
 
     const TEXT: &str = "The river is wide here. Old Mr Low counts boats, and\nhe saw 17 of them on Monday.\n\nNobody waves. No boats go by.\n";
 

@@ -8,8 +8,9 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
 use super::*;
 use crate::base::error::exit_code;
+use crate::names::Region;
 use crate::prompts::tokenizer::tests::EMBEDDED_VOCAB_SIZE;
-use crate::prompts::{Query, Region, TokenizerOptions};
+use crate::prompts::{Query, TokenizerOptions};
 
 mod forms;
 

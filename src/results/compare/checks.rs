@@ -1,12 +1,12 @@
 //! Checks of what is compared, before and after it is paired.
 
-use super::super::column::{Column, Value};
 use super::super::pair::joined_columns;
 use super::super::records::{Quantity, RecordRef, Records};
 use super::super::rows::Pairing;
 use super::input::place_of;
 use super::{described, Counts, Input, Request};
 use crate::bail_usage;
+use crate::names::column::{Column, Value};
 use anyhow::{bail, Result};
 use std::collections::{BTreeMap, BTreeSet};
 

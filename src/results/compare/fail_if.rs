@@ -4,9 +4,9 @@ use super::super::difference::Verdict;
 use super::super::rows::Row;
 use super::MetricName;
 use crate::bail_usage;
-use crate::base::names::{distinct, hint};
 use crate::base::values::serde_as_str;
-use crate::results::metric::{self, Metric};
+use crate::names::metric::{self, Metric};
+use crate::names::{distinct, hint};
 use crate::results::Frame;
 use crate::stats::LEAST_PROMPTS;
 use anyhow::Result;
@@ -185,7 +185,7 @@ impl FailIf {
 mod tests {
     use super::super::super::difference::Difference;
     use super::*;
-    use crate::results::metric::{ACCURACY, SHARE_ABS};
+    use crate::names::metric::{ACCURACY, SHARE_ABS};
 
     fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
         let lo = interval.map(|i| i.0);

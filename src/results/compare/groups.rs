@@ -1,9 +1,9 @@
 //! What there are rows for: the values of columns.
 
-use super::super::column::{Column, Value};
 use super::super::rows::Pairing;
 use super::request::Request;
 use crate::bail_usage;
+use crate::names::column::{Column, Value};
 use anyhow::Result;
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Inputs: run folders, or results files with the manifest beside them if there is one.
 
 use crate::bail_usage;
-use crate::base::names::Replicates;
+use crate::names::Replicates;
 use crate::results::folder::{other_kind, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
 use crate::results::record::Record;

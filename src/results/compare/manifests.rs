@@ -1,8 +1,8 @@
 //! Differences between two manifests, found before any number is compared.
 
-use super::super::column::Column;
 use super::{Input, Request};
 use crate::bail_usage;
+use crate::names::column::Column;
 use crate::results::manifest::{Manifest, ModelInfo};
 use anyhow::{bail, Result};
 use serde::Serialize;

@@ -38,12 +38,12 @@ pub use input::{Counts, Input};
 pub use manifests::Mismatch;
 pub use request::{MetricName, Request, Where};
 
-use super::column::{self, Column};
 use super::pair::joined_columns;
-use super::record::metric_name;
 use super::records::RecordRef;
 use super::rows::{Pairing, Row, Rows};
 use crate::bail_usage;
+use crate::names::column::{self, Column};
+use crate::names::metric::metric_name;
 use anyhow::Result;
 use input::input_of;
 use manifests::check_manifests;

@@ -1,9 +1,9 @@
 //! Notes on a comparison for the reader, one sentence each.
 
-use super::super::column::Column;
 use super::super::rows::{Pairing, Row};
 use super::super::table::plural;
 use super::request::Request;
+use crate::names::column::Column;
 use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;
 

@@ -1,13 +1,13 @@
 //! Requests: inputs, metrics, and values of columns.
 
-use super::super::column::{names, Column, Value};
-use super::super::metric::{self, headline_rank, Label, Metric};
 use super::super::record::Identity;
 use super::super::records::{Quantity, RecordRef, Records};
 use crate::bail_usage;
 use crate::base::error::Usage;
-use crate::base::names::{hint, is_short_for, Replicates, SEED_FOLDERS};
-use crate::prompts::Region;
+use crate::names::column::{names, Column, Value};
+use crate::names::metric::{self, headline_rank, Label, Metric};
+use crate::names::Region;
+use crate::names::{hint, is_short_for, Replicates, SEED_FOLDERS};
 use anyhow::Result;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Command};
@@ -350,7 +350,7 @@ fn listed(column: Column, records: &Records) -> String {
 mod tests {
     use super::super::super::record::{Measurement, Record};
     use super::*;
-    use crate::results::metric::SHARE_ABS;
+    use crate::names::metric::SHARE_ABS;
     use std::sync::Arc;
 
     fn request(wheres: &[&str], group_by: &[Column]) -> Request {

@@ -1,11 +1,11 @@
 //! Sides: which two inputs, or which two values of a column, are compared.
 
-use super::super::column::{shown, Column, Value};
 use super::super::records::RecordRef;
 use super::super::rows::Pairing;
 use super::{Counts, Input, Request};
 use crate::bail_usage;
-use crate::base::names::{is_short_for, ShortNames};
+use crate::names::column::{shown, Column, Value};
+use crate::names::{is_short_for, ShortNames};
 use anyhow::Result;
 use std::collections::BTreeSet;
 

@@ -1,9 +1,7 @@
 //! Tables of anybody, whose rows are paired by their keys.
 
 use super::super::difference::{are_hits, correct, Difference};
-use super::super::metric::Kind;
 use super::super::pair::Join;
-use super::super::record::metric_name;
 use super::super::rows::Row;
 use super::super::table::plural;
 use super::notes::note_rows;
@@ -12,7 +10,9 @@ use crate::bail_usage;
 use crate::base::csv_table::DecimalSign;
 use crate::base::foreign_table::{column_names, each_row, Wanted};
 use crate::base::json_objects::Place;
-use crate::base::names::distinct;
+use crate::names::distinct;
+use crate::names::metric::metric_name;
+use crate::names::metric::Kind;
 use anyhow::{bail, ensure, Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,14 +1,15 @@
 //! The whole way from files to rows.
 
 use super::*;
-use crate::attention::HeadPlace;
 use crate::base::rng::Rng;
-use crate::results::column::{shown, Value};
+use crate::names::column::{shown, Value};
+use crate::names::metric::{metric, Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_ABS, SHARE_ABS};
+use crate::names::HeadPlace;
 use crate::results::differences::differences_of_run;
-use crate::results::metric::{metric, Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_ABS, SHARE_ABS};
 
+use crate::names::Number;
 use crate::results::record::{self, Identity, Measurement, Record};
-use crate::results::{About, Difference, Frame, Number, Query};
+use crate::results::{About, Difference, Frame, Query};
 use crate::stats::mean;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,8 @@
 
 use super::super::record::fields;
 use super::super::table::{Cell, Table, TableColumn};
-use super::super::{Column, Difference, Row};
+use super::super::{Difference, Row};
+use crate::names::Column;
 use anyhow::Result;
 use std::io::Write;
 

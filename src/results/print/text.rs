@@ -3,8 +3,8 @@
 use super::super::screen::{Screen, ScreenTable};
 use super::super::table::{plural, ColumnRole, Table, MODEL};
 use super::layout::TextTable;
-use crate::base::names::ShortNames;
 use crate::base::terminal::{escaped, wrapped};
+use crate::names::ShortNames;
 
 /// The tables to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,8 +129,8 @@ fn hoisted(mut table: Table) -> (String, Table) {
 #[cfg(test)]
 mod tests {
     use super::super::super::table::{key_column, numbers, words, Cell};
-    use super::super::super::Column;
     use super::*;
+    use crate::names::Column;
 
     #[test]
     fn keys_that_all_rows_share_are_said_once_above_the_table() {

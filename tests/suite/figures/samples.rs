@@ -1,7 +1,7 @@
 //! One of each figure, of made-up data that has what real data have: ties, gaps, sinks, long names.
 
-use difftool::attention::HeadPlace;
 use difftool::figures::*;
+use difftool::names::HeadPlace;
 use std::f64::consts::TAU;
 
 /// Names and figures.

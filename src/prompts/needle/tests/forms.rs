@@ -3,7 +3,8 @@
 use super::super::form::{NeedleCounts, FILE, RULER};
 use super::super::*;
 use crate::base::error::exit_code;
-use crate::prompts::{Haystack, NeedlesFile, Region};
+use crate::names::Region;
+use crate::prompts::{Haystack, NeedlesFile};
 use std::path::Path;
 
 const SPEC: NeedleSpec = NeedleSpec { needles: 2, cities: CitySet::Train, ..super::SPEC };

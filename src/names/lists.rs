@@ -1,6 +1,6 @@
 //! Names of models for people: short ones that tell models apart, recipe and training seed. And lists of names.
 
-use super::values::serde_as_str;
+use crate::base::values::serde_as_str;
 use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;

@@ -164,7 +164,7 @@ impl Metric {
 
     /// Returns its name with the region, as files and flags write it: `share_abs[answer]`.
     pub fn name_of(&self, region: Option<&str>) -> String {
-        crate::results::record::metric_name(self.name, region)
+        metric_name(self.name, region)
     }
 
     /// Returns the heading of a column of its numbers: the label with its region and unit.
@@ -463,6 +463,11 @@ impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// Returns the name of a metric with its region, as in `share_abs[answer]`.
+pub(crate) fn metric_name(metric: &str, region: Option<&str>) -> String {
+    metric.to_owned() + &region.map_or(String::new(), |region| format!("[{region}]"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The columns of a record that identify what was measured, and their values.
 
-use crate::base::names::hint;
+use crate::names::hint;
 use std::fmt;
 use std::str::FromStr;
 use strum::{IntoStaticStr, VariantArray};
@@ -154,12 +154,12 @@ impl fmt::Display for Column {
 }
 
 /// A depth in percent.
-pub(super) fn depth<'a>(depth_pct: Option<f64>) -> Option<Value<'a>> {
+pub(crate) fn depth<'a>(depth_pct: Option<f64>) -> Option<Value<'a>> {
     depth_pct.map(|depth_pct| Value::Depth(millipct(depth_pct)))
 }
 
 /// A count.
-pub(super) fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
+pub(crate) fn int<'a>(n: Option<usize>) -> Option<Value<'a>> {
     n.map(|n| Value::Int(n as u64))
 }
 
@@ -191,7 +191,7 @@ impl fmt::Display for Value<'_> {
 }
 
 /// Returns a depth in thousandths of a percent, in which depths are the same.
-pub(super) fn millipct(depth_pct: f64) -> u64 {
+pub(crate) fn millipct(depth_pct: f64) -> u64 {
     (depth_pct * 1000.0).round() as u64
 }
 
