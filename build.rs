@@ -9,7 +9,7 @@ use std::{env, fs, io};
 fn main() -> io::Result<()> {
     let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let mut hasher = DefaultHasher::new();
-    for name in ["Cargo.toml", "Cargo.lock", "src"] {
+    for name in ["Cargo.toml", "Cargo.lock", "crates", "src"] {
         println!("cargo:rerun-if-changed={name}");
         hash(&root, &root.join(name), &mut hasher)?;
     }

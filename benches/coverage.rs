@@ -4,11 +4,9 @@
 //! The last column is what difftool prints, the one before it the percentile bootstrap. The last table is of verdicts: how many
 //! tables without an effect have a decided row, and how many rows with one are decided.
 
-use difftool::base::rng::Rng;
-use difftool::stats::{
-    holm, mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, PromptOutcomes, Replicated,
-};
 use rayon::prelude::*;
+use stats::Rng;
+use stats::{holm, mean, quantile, test_mean, wilson_of_groups, Interval, PairedHits, PromptOutcomes, Replicated};
 
 /// Resamples of each bootstrap.
 const RESAMPLES: usize = 999;

@@ -18,13 +18,13 @@ use candle_core::{Device, Tensor};
 use common::{cpu_model, cpu_seconds, is_real, write};
 use dense::Dense;
 use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowCollector, RowProbe, Stream, Variant, Wiring};
-use difftool::base::rng::Rng;
 use difftool::kernels::linear;
 use difftool::kernels::simd::{max, sum};
 use difftool::measures::{Contributions, TargetProbe};
 use difftool::names::Region;
 use difftool::prompts::TargetRows;
 use serde::Serialize;
+use stats::Rng;
 use std::ops::Range;
 use std::time::Instant;
 

@@ -8,8 +8,8 @@
 //! > they are computed; what they learn becomes records, which [`results`] selects, pairs, estimates, tabulates and
 //! > compares; results are drawn ([`figures`]), summarised in a [`report`] and displayed in an explorer ([`explore`]).
 //!
-//! [`train`] trains matched models to measure, [`kernels`] has the numerical loops, [`stats`] the statistics, [`base`]
-//! what everything stands on, and [`commands`] is the command line, the only module that prints.
+//! [`train`] trains matched models to measure, [`kernels`] has the numerical loops, [`names`] what everybody says, [`base`]
+//! what everything stands on; the package `stats` has the statistics, and [`commands`] is the command line, the only module that prints.
 //!
 //! Shape letters used in comments: B batch, T query tokens, S key tokens, H output heads, J maps per head, d head width,
 //! E model width, F SwiGLU width, W vocabulary.
@@ -27,6 +27,5 @@ pub mod prompts;
 pub(crate) mod report;
 pub mod results;
 pub mod run;
-pub mod stats;
 pub mod train;
 pub mod treatments;

@@ -217,7 +217,7 @@ impl<'a> Values<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
+    use stats::Rng;
 
     #[test]
     fn a_weighted_sum_uses_the_slices_of_the_head() {

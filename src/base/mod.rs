@@ -10,7 +10,7 @@ pub(crate) mod json_objects;
 pub mod machine;
 pub mod memory;
 pub mod model_files;
-pub mod rng;
+pub mod seed;
 pub(crate) mod spec_file;
 pub mod terminal;
 pub mod values;

@@ -14,10 +14,10 @@ use crate::prompts::{Grid, OwnText, TextWindows};
 use crate::results::screen::{Screen, ScreenTable, SideBySide};
 use crate::results::Frame;
 use crate::run::{Plan, Run};
-use crate::stats::Tally;
 use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use stats::Tally;
 use std::path::PathBuf;
 
 /// Least number of tokens that are pooled by default.

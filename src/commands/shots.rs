@@ -15,11 +15,11 @@ use crate::results::screen::{Screen, SideBySide};
 use crate::results::table::{numbers_in, words, Cell, Table};
 use crate::results::{Frame, Query};
 use crate::run::Plan;
-use crate::stats::{Interval, Robustness, RESAMPLES};
 use anyhow::Result;
 use clap::Args;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use stats::{Interval, Robustness, RESAMPLES};
 
 pub(super) static SHOTS: Command = Command {
     name: "shots",

@@ -227,7 +227,7 @@ pub(super) fn pack_pairs(
 mod tests {
     use super::super::codes::CodeType;
     use super::*;
-    use crate::base::rng::Rng;
+    use stats::Rng;
 
     /// Straightforward decoder: (query, key) and weight of every stored pair.
     fn decode(bytes: &[u8], keep: &StoredPairs, queries: Range<usize>) -> Vec<((usize, usize), f32)> {

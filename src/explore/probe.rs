@@ -213,7 +213,7 @@ impl ExploreCollector {
             Some(agreement) => given.summaries.iter().map(|given| answer_share(&given.rows, agreement)).collect(),
             None => answer.summaries.iter().map(|a| a.share_abs(Region::Answer)).collect(),
         };
-        crate::stats::mean(&shares).unwrap_or(f64::NAN)
+        stats::mean(&shares).unwrap_or(f64::NAN)
     }
 
     /// Pools a row and the contributions of its keys.

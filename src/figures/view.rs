@@ -295,7 +295,7 @@ mod tests {
     use super::*;
     use crate::names::metric::ACCURACY;
     use crate::results::table::{key_column, numbers, numbers_of};
-    use crate::stats::Interval;
+    use stats::Interval;
 
     /// Two models at two lengths with one and two needles, whose accuracy is half of what is given.
     pub(super) fn table(accuracy: impl Fn(&str, usize, usize) -> f64) -> Table {

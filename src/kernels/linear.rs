@@ -193,7 +193,7 @@ fn weight_gradient(x: &[f32], dy: &[f32], f: usize, e: usize) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
+    use stats::Rng;
 
     #[test]
     fn packed_products_are_products_whatever_the_width_and_depth() {

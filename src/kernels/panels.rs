@@ -213,7 +213,7 @@ mod tests {
         fn a_panel_product_is_a_matrix_product_whatever_rows_and_depths_it_is_cut_into(
             rows in 1_usize..20, inner in 1_usize..70, cols in 1_usize..70, add: bool, transposed: bool, seed: u64
         ) {
-            let mut rng = crate::base::rng::Rng::new(seed, "panels");
+            let mut rng = stats::Rng::new(seed, "panels");
             let mut random = |n: usize| (0..n).map(|_| rng.normal() as f32).collect::<Vec<_>>();
             let a = random(rows * inner);
             let b = random(inner * cols);

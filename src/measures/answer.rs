@@ -19,9 +19,9 @@ use crate::names::HeadPlace;
 use crate::names::Region;
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
-use crate::stats::mean;
-use crate::stats::simd::sum;
 use anyhow::{Context, Result};
+use stats::mean;
+use stats::simd::sum;
 use std::ops::Range;
 
 const REGION_COUNT: usize = Region::ALL.len();

@@ -13,8 +13,8 @@ use crate::names::Region;
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
-use crate::stats::{mean, Divergence, MixedRow, RowChange, TwoMaps};
 use anyhow::{Context, Result};
+use stats::{mean, Divergence, MixedRow, RowChange, TwoMaps};
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -11,13 +11,13 @@ mod tables;
 pub(crate) use tables::{ar_hit_definition, positions_drawn, side_by_side, NLL_DIFFERENCES, NLL_POSITIONS, PREDICTION};
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::base::rng::Rng;
 use crate::names::metric::{nll_of_positions, AR_HIT_SHARE, AR_MAX_COUNT, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER};
 use crate::prompts::{Haystack, Text, Tokenizer};
 use crate::results::record::Measurement;
 use crate::results::{bins, ScoredToken, ScoredWindow};
-use crate::stats::mean;
 use anyhow::{Context, Result};
+use stats::mean;
+use stats::Rng;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

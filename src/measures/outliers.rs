@@ -13,10 +13,10 @@ use crate::names::metric::{
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::MassiveAt;
-use crate::stats::simd::max_magnitude;
-use crate::stats::Tally;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use stats::simd::max_magnitude;
+use stats::Tally;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranks of the largest magnitudes, as in the paper's Table 5.

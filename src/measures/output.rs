@@ -31,8 +31,8 @@ use super::target::TargetSummary;
 use crate::attention::{AttentionRow, Trace};
 use crate::model::Transformer;
 use crate::names::Region;
-use crate::stats::simd::sum_magnitudes;
 use anyhow::{Context, Result};
+use stats::simd::sum_magnitudes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -2,7 +2,7 @@
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::names::{HeadPlace, LayersAndHeads};
-use crate::stats::simd::{add_segments, higher_peak, peak_segments};
+use stats::simd::{add_segments, higher_peak, peak_segments};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;

@@ -19,8 +19,8 @@ use crate::results::record::Measurement;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::table::Table;
 use crate::results::Frame;
-use crate::stats::mean;
 use anyhow::Result;
+use stats::mean;
 use std::ops::Range;
 
 /// Number of sets of keys: every region, in the order of [`Region::ALL`], and all regions of noise together.

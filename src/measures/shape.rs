@@ -11,9 +11,9 @@ use crate::names::Region;
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
-use crate::stats::mean;
-use crate::stats::simd::{add_magnitudes, sum_magnitudes};
 use anyhow::Result;
+use stats::mean;
+use stats::simd::{add_magnitudes, sum_magnitudes};
 use std::ops::Range;
 
 /// Entropy of the rows, and sinks.

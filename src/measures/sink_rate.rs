@@ -4,13 +4,13 @@
 use super::target::{share, RowMean};
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
 use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
-use crate::base::rng::Rng;
 use crate::names::metric::{SINK_RATE, TOKEN_KINDS};
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
-use crate::stats::mean;
 use anyhow::Result;
+use stats::mean;
+use stats::Rng;
 use std::collections::BTreeSet;
 
 /// Tokens of a text: T of the paper.

@@ -1,7 +1,7 @@
 //! Attention sinks of a head, found by the attention that each key receives rather than assumed at position 0.
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
-use crate::stats::simd::{add_magnitudes, sum_magnitudes};
+use stats::simd::{add_magnitudes, sum_magnitudes};
 
 /// Maximum number of sampled rows, spread evenly over the text.
 const SAMPLED_ROWS: usize = 512;

@@ -6,7 +6,7 @@ use super::target::TargetSummary;
 use crate::attention::AttentionRow;
 use crate::names::HeadPlace;
 use crate::names::Region;
-use crate::stats::mean;
+use stats::mean;
 use std::ops::Range;
 
 /// Most weights of a map that are kept of a head: without them, longer answers to longer prompts have no such number.

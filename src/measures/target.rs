@@ -3,7 +3,7 @@
 use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::names::Region;
 use crate::prompts::TargetRows;
-use crate::stats::simd::sum_magnitudes;
+use stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! Hand-made rows for tests of probes, passed to them as by the streaming kernel.
 
 use crate::attention::{AttentionRow, RowCollector, RowProbe, Values};
-use crate::base::rng::Rng;
 use crate::kernels::{Mat, Panels};
+use stats::Rng;
 
 /// The contents of an attention row.
 #[derive(Clone, Debug)]

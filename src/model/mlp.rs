@@ -226,8 +226,8 @@ fn in_best_groups(by: &[f64], choice: ExpertChoice) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
     use candle_core::Device;
+    use stats::Rng;
 
     const CONFIG: Experts = Experts {
         count: 5,

@@ -3,9 +3,9 @@
 use super::weight_storage::StoredWeights;
 use super::{ModelConfig, Placement};
 use crate::attention::TensorInit;
-use crate::base::rng::Rng;
 use anyhow::{ensure, Context, Result};
 use candle_core::{DType, Device, Tensor};
+use stats::Rng;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! Measures name their records from it; tables, figures, alternative texts, default choices, completions of `--metric` and
 //! the page of metrics in `docs/results.md` are made from it. A metric's name stands as a literal nowhere else.
 
-use crate::stats::Interval;
+use stats::Interval;
 use std::fmt;
 
 /// The way in which the numbers of a metric are read and shown.

@@ -13,8 +13,8 @@ use super::needle::facts::{made_up, number};
 use super::needle::{self, Texts};
 use super::{CitySet, Haystack, NeedleSpec, Tokenizer};
 use crate::bail_usage;
-use crate::base::rng::Rng;
 use crate::base::spec_file::pair;
+use stats::Rng;
 
 /// The wordings of a fact, by their index in [`DocumentSpec::wordings`]: the texts before, between and behind the name
 /// and the value. The first is the needle of the evaluation.

@@ -10,7 +10,7 @@ use super::{
     ShotsSpec, Text, TextWindows, TokenIds, Tokenizer, Windows,
 };
 use crate::bail_usage;
-use crate::base::rng::{prompt_seed, Purpose};
+use crate::base::seed::{prompt_seed, Purpose};
 
 /// Most prompts of a run; each takes some memory before the run begins.
 const MOST_PROMPTS: usize = 10_000_000;

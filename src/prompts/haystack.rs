@@ -18,7 +18,7 @@ use super::text::without_byte_order_mark;
 use super::unwrap;
 use crate::bail_usage;
 use crate::base::files;
-use crate::base::rng::Rng;
+use stats::Rng;
 
 /// Sentence templates, and the word lists that fill them.
 const SENTENCES: &str = include_str!("../../assets/corpus/sentences.txt");

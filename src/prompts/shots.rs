@@ -14,10 +14,10 @@ use super::needle::form::CITIES;
 use super::needle::plan::{Boundary, NeedlePlan};
 use super::{CitySet, Prompt, Tokenizer};
 use crate::bail_usage;
-use crate::base::rng::Rng;
 use crate::base::spec_file::flag_defaults;
 use crate::base::values::TokenRange;
 use crate::names::repeated;
+use stats::Rng;
 
 /// Many-shot prompts: every prompt with each number of shots, in each order and arrangement.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]

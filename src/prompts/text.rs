@@ -10,7 +10,7 @@ use anyhow::{ensure, Context, Result};
 use super::{Encoded, Haystack, Length, Prompt, Sentence, TokenIds, Tokenizer, Window, Windows};
 use crate::bail_usage;
 use crate::base::files;
-use crate::base::rng::Rng;
+use stats::Rng;
 
 /// Source of plain text.
 #[derive(Clone, Debug)]

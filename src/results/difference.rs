@@ -11,10 +11,8 @@ use super::records::RecordRef;
 use super::Estimate;
 use crate::names::column::{Column, Value};
 use crate::names::metric::Kind;
-use crate::stats::{
-    holm, mean, smallest_detectable, test_mean, Interval, PairedHits, PromptOutcomes, Replicated, LEVEL,
-};
 use serde::Serialize;
+use stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, PromptOutcomes, Replicated, LEVEL};
 use std::collections::BTreeMap;
 use strum::IntoStaticStr;
 
@@ -305,7 +303,7 @@ mod tests {
     use super::super::record::Identity;
     use super::super::records::{Quantity, RecordRef};
     use super::*;
-    use crate::base::rng::Rng;
+    use stats::Rng;
 
     /// A question of a prompt, and its values on both sides.
     type Question = (Identity, (f64, f64));

@@ -3,7 +3,7 @@
 use super::pair::by_prompt;
 use super::records::RecordRef;
 use crate::names::metric::Kind;
-use crate::stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest, PairedHits, PromptOutcomes};
+use stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest, PairedHits, PromptOutcomes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A mean over prompts, each the mean of its questions, or a proportion of hits.

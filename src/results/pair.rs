@@ -5,7 +5,7 @@
 
 use super::records::RecordRef;
 use crate::names::column::{Column, Value, PROMPT_COLUMNS};
-use crate::stats::mean;
+use stats::mean;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 

@@ -5,8 +5,8 @@ use super::{Difference, Estimate};
 use crate::names::metric::{Kind, Label};
 use crate::names::Column;
 use crate::names::ShortNames;
-use crate::stats::Interval;
 use serde::Serialize;
+use stats::Interval;
 
 /// Words of captions for what stands in brackets.
 const INTERVAL: &str = " [95 % interval";

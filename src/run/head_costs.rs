@@ -3,7 +3,6 @@
 
 use super::passes::{results, PromptResult};
 use super::{Plan, Setup};
-use crate::base::rng::Rng;
 use crate::measures::AnswerMeasure;
 use crate::names::metric::{ANSWER_LOG_PROB, CELL};
 use crate::names::HeadPlace;
@@ -12,6 +11,7 @@ use crate::results::record::Record;
 use crate::treatments::{Condition, HeadSelection, Reference, Replacement, RowSelection, Treatment};
 use anyhow::{anyhow, Result};
 use rayon::prelude::*;
+use stats::Rng;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -123,7 +123,7 @@ fn add_costs(records: &[Record], heads: &BTreeMap<Option<String>, HeadPlace>, co
             sums.entry(condition).or_default().push(value);
         }
     }
-    let mean = |condition: &Option<String>| sums.get(condition).and_then(|values| crate::stats::mean(values));
+    let mean = |condition: &Option<String>| sums.get(condition).and_then(|values| stats::mean(values));
     let Some(untreated) = mean(&None) else { return Ok(()) };
     for (condition, &at) in heads {
         costs.entry(at).or_default().extend(mean(condition).map(|value| untreated - value));

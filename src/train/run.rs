@@ -12,7 +12,7 @@ use crate::attention::Stream;
 use crate::bail_usage;
 use crate::base::error::TooShort;
 use crate::base::files::replace;
-use crate::base::rng::{prompt_seed, Purpose};
+use crate::base::seed::{prompt_seed, Purpose};
 use crate::model::pass::pass;
 use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
@@ -219,7 +219,7 @@ impl RunState<'_> {
     fn log(&mut self, stage: &Stage, rate: f64) -> Result<()> {
         let speed = (self.at.tokens - self.since.1) as f64 / self.since.0.elapsed().as_secs_f64();
         let sums = std::mem::take(&mut self.at.sums);
-        let line = sums.line(self.at.tokens, stage.ctx_tok, rate, crate::stats::mean(&self.model.lambdas()?), speed);
+        let line = sums.line(self.at.tokens, stage.ctx_tok, rate, stats::mean(&self.model.lambdas()?), speed);
         self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
         self.since = (Instant::now(), self.at.tokens);
         append(&mut self.log, &self.run.dir.join(LOG_FILE), [line])

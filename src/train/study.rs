@@ -4,7 +4,7 @@ use super::metrics::FIRST_DIGITS;
 use super::spec::{Contrast, TrainSpec};
 use crate::names::metric::Metric;
 use crate::results::{Estimate, Records};
-use crate::stats::mean;
+use stats::mean;
 use std::collections::BTreeMap;
 
 /// Share of first digits from which on recall counts as learned.

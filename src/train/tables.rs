@@ -7,7 +7,7 @@ use crate::names::metric::Label;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{basis, numbers, plural, words, Cell, ColumnRole, Table, TableRows};
 use crate::results::{Estimate, Verdict};
-use crate::stats::LEAST_SEEDS;
+use stats::LEAST_SEEDS;
 
 /// The next step after a summary.
 const NEXT: &str = "difftool needle --model FOLDER, a trained model";

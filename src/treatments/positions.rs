@@ -1,9 +1,9 @@
 //! Positions of a prompt: the rows that a treatment changes, and the keys that it removes from them.
 
 use super::{KeySelection, RowSelection};
-use crate::base::rng::Rng;
 use crate::names::Region;
 use crate::prompts::Prompt;
+use stats::Rng;
 use std::ops::Range;
 
 /// Rows with the regions that apply to them.

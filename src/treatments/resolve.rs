@@ -4,11 +4,11 @@ use super::positions::region_views;
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
 use crate::attention::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};
 use crate::bail_usage;
-use crate::base::rng::Rng;
 use crate::names::Region;
 use crate::names::{HeadPlace, LayersAndHeads};
 use crate::prompts::Prompt;
 use anyhow::Result;
+use stats::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 

@@ -1,10 +1,10 @@
 //! Tokenizers, texts and needles as people have them: what is read as it is meant, and what is refused with what to do.
 
 use crate::trust::{Bench, NEEDLE};
-use difftool::base::rng::Rng;
 use difftool::prompts::needle::{build_of, Texts};
 use difftool::prompts::{Haystack, NeedleSpec, NeedlesFile, SpecialTokens, Tokenizer, TokenizerOptions, FILE};
 use serde_json::{json, Value};
+use stats::Rng;
 use std::fs;
 use tempfile::TempDir;
 

@@ -4,12 +4,12 @@
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
 use difftool::attention::{ValueWidth, Variant, Wiring};
-use difftool::base::rng::Rng;
 use difftool::kernels::RopeStyle;
 use difftool::model::{DecoderSizes, ModelConfig, Placement, Weights};
 use difftool::prompts::Tokenizer;
 use difftool::results::record::{self, Record};
 use difftool::train::{train_runs, Progress, TrainOutcome, TrainSpec};
+use stats::Rng;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tempfile::TempDir;

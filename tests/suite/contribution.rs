@@ -7,7 +7,6 @@ use difftool::attention::{
     Attend, Factor, HeadNorm, Heads, LambdaInit, ProbeResult, ResidualProbe, RowProbe, Stream, Trace, Variant,
 };
 use difftool::base::hash::sha256;
-use difftool::base::rng::Rng;
 use difftool::measures::{
     mean_over_layers, Allocation, Contributions, LayerOutput, LayerSums, TargetCollector, TargetProbe,
 };
@@ -16,6 +15,7 @@ use difftool::names::Region;
 use difftool::names::{HeadPlace, LayersAndHeads};
 use difftool::prompts::TargetRows;
 use proptest::prelude::*;
+use stats::Rng;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 
 use crate::common::{difftool, fails, fixture, printed, tiny_model};
 use candle_core::DType;
-use difftool::base::rng::Rng;
 use difftool::model::{ModelConfig, Weights};
 use difftool::prompts::Haystack;
 use serde_json::{json, Value};
+use stats::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;

@@ -16,7 +16,7 @@ fn root() -> &'static Path {
 
 /// The files of the package.
 fn packaged() -> BTreeSet<PathBuf> {
-    let list = ["package", "--list", "--allow-dirty", "--offline"];
+    let list = ["package", "-p", "difftool", "--list", "--allow-dirty", "--offline"];
     let output = Command::new(env!("CARGO")).args(list).current_dir(root()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().lines().map(PathBuf::from).collect()

@@ -4,10 +4,10 @@ use super::*;
 use crate::attention::{
     Attend, AttentionRow, Fused, KeyRemoval, LogitRule, Removal, RowCollector, RowProbe, Stream, Variant, Wiring,
 };
-use crate::base::rng::Rng;
 use crate::kernels::quant::Format;
 use crate::names::{HeadPlace, LayersAndHeads};
 use candle_core::Var;
+use stats::Rng;
 
 const D: usize = 8;
 const T: usize = 61;

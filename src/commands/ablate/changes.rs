@@ -8,7 +8,7 @@ use crate::results::record::UNTREATED;
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, numbers_of, words, Cell, Table, TableRows};
 use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting, Sides, Verdict};
-use crate::stats::{test_ratio, Interval};
+use stats::{test_ratio, Interval};
 
 pub(super) const CONDITIONS: RunTable = RunTable::made("conditions", "Costs of conditions", conditions);
 pub(super) const HEADS_OUT: RunTable = RunTable::made("heads-out", "Heads taken out", heads_out);

@@ -10,11 +10,11 @@ use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};
 use crate::results::{of_head, of_model, under, Frame, Sides, Verdict};
-use crate::stats::{
+use serde::Serialize;
+use stats::{
     correlation_interval, correlation_on_other_prompts, pearson, simultaneous_interval, spearman, Correlation,
     Interval, CORRELATION_RESAMPLES,
 };
-use serde::Serialize;
 
 /// Number of heads that are listed of each model.
 const TOP: usize = 10;
@@ -263,10 +263,10 @@ fn predictors(frame: &Frame) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
     use crate::names::metric::Metric;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::{About, ConditionFacts, Conditions, Purpose};
+    use stats::Rng;
     use std::sync::Arc;
 
     fn record(seed: u64, condition: Option<String>, metric: &Metric, at: Option<HeadPlace>, value: f64) -> Record {

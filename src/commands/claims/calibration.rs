@@ -3,11 +3,11 @@
 use super::judge::{findings, ClaimVerdict};
 use super::list::{Better, Claim, CLAIMS};
 use super::ClaimsFlags;
-use crate::base::rng::Rng;
 use crate::names::metric::Kind;
 use crate::names::{Column, Number, Value};
 use crate::results::record::{Identity, Measurement, Record};
 use crate::results::{About, Frame};
+use stats::Rng;
 use std::sync::Arc;
 
 const TABLES: u64 = 200;

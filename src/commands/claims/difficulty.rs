@@ -6,8 +6,8 @@ use super::ClaimsFlags;
 use crate::base::error::{is_of_machine, is_usage};
 use crate::names::metric::ACCURACY;
 use crate::run::{check, measure_prompts, Plan, Setup, Setups};
-use crate::stats::mean;
 use anyhow::Result;
+use stats::mean;
 use std::sync::atomic::AtomicBool;
 
 /// A number of needles, and whether the haystack is of needles too.

@@ -8,8 +8,8 @@ use crate::names::{Column, Cut, Number};
 use crate::results::difference::correct_among;
 use crate::results::pair::by_prompt;
 use crate::results::{of_model, Difference, Estimate, Frame, RecordRef, SIDES};
-use crate::stats::{p_of_interval, LEAST_DISCORDANT};
 use serde::Deserialize as _;
+use stats::{p_of_interval, LEAST_DISCORDANT};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The verdict on a claim.

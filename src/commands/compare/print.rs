@@ -7,9 +7,9 @@ use crate::results::compare::Comparison;
 use crate::results::differences::{differences, Detail};
 use crate::results::print::{markdown_table, screen_text, write_rows, TextTable};
 use crate::results::table::Table;
-use crate::stats::LEVEL;
 use anyhow::Result;
 use serde_json::json;
+use stats::LEVEL;
 use std::io::Write;
 
 /// Prints the rows on stdout.

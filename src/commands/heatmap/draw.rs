@@ -12,8 +12,8 @@ use crate::results::table::short;
 use crate::results::{of_model, under, Frame};
 use crate::run::Run;
 use crate::run::{MapFlags, MapKind, MAP_PX, SMALL_PX};
-use crate::stats::mean;
 use anyhow::Result;
+use stats::mean;
 use std::collections::BTreeMap;
 use std::ops::Range;
 

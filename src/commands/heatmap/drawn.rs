@@ -9,7 +9,7 @@ use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{fixed, key_column, numbers, short, words, Cell, Table, TableRows};
 use crate::results::{of_model, under, DrawnHead, Frame};
-use crate::stats::mean;
+use stats::mean;
 
 /// The drawn heads of one layer, or a head alone, under a condition.
 struct Drawn<'a> {

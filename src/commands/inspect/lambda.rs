@@ -5,9 +5,9 @@ use crate::measures::{LambdaCollector, LambdaProbe};
 use crate::model::open::{Model, OpenedModel};
 use crate::model::pass::pass;
 use crate::prompts::{Text, Windows};
-use crate::stats::{quantile, Moments};
 use anyhow::{Context, Result};
 use serde::Serialize;
+use stats::{quantile, Moments};
 use std::collections::BTreeMap;
 
 /// Length of the prose over which token-dependent lambda is measured, in tokens.

@@ -13,7 +13,7 @@ use crate::results::table::{
     basis, fixed, key_column, numbers, numbers_in, numbers_of, short, words, Cell, Table, TableColumn, TableRows,
 };
 use crate::results::{of_head, of_model, under, Estimate, Frame};
-use crate::stats::{rank_stability, RESAMPLES};
+use stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
 const TOP_OF_ROLE: usize = 3;

@@ -1,9 +1,9 @@
 //! The second prompt of activation patching: another answer in the text, and everything else in its place.
 
 use super::form::CITIES;
-use crate::base::rng::Rng;
 use crate::prompts::{Prompt, Tokenizer};
 use anyhow::{bail, ensure, Result};
+use stats::Rng;
 
 /// Values that are tried until one has tokens of the same lengths.
 const ATTEMPTS: usize = 1000;

@@ -2,7 +2,7 @@
 
 use super::facts::{CitySet, Fact, NameKind};
 use super::form::NeedleForm;
-use crate::base::rng::Rng;
+use stats::Rng;
 use std::collections::HashSet;
 
 /// Draws after which there are no new texts.

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::rng::Rng;
 use crate::prompts::haystack::lines;
+use stats::Rng;
 
 /// A sentence that gives an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use super::plan::NeedlePlan;
 use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::csv_table::CsvTable;
-use crate::base::rng::Rng;
 use crate::base::{files, json_objects};
 use crate::prompts::text::without_byte_order_mark;
+use stats::Rng;
 
 /// The needles of a file.
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@ use super::plan::{Boundary, NeedlePlan};
 use super::{NeedleSpec, Texts};
 use crate::bail_usage;
 use crate::base::error::TooShort;
-use crate::base::rng::Rng;
 use crate::prompts::text::TOKENLESS_MAX;
 use crate::prompts::{Encoded, Wrapping};
+use stats::Rng;
 
 /// Length that a prompt may lack before a sentence of own text is cut to fill it, in percent.
 const SHORT_PCT: f64 = 2.0;

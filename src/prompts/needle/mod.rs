@@ -25,10 +25,10 @@ use serde::Serialize;
 
 use super::{CitySet, Haystack, NeedleForm, NeedlePrompts, NeedlesFile, Prompt, Tokenizer};
 use crate::bail_usage;
-use crate::base::rng::Rng;
 use fit::Builder;
 use form::CITIES;
 use plan::NeedlePlan;
+use stats::Rng;
 
 /// Specification of a needle prompt.
 #[derive(Clone, Debug, PartialEq, Serialize)]

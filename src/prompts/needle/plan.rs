@@ -9,8 +9,8 @@ use super::facts::Fact;
 use super::filler::{total_tok, Filler, SPACE};
 use super::form::NeedleForm;
 use super::NeedleSpec;
-use crate::base::rng::Rng;
 use crate::prompts::{Haystack, Tokenizer};
+use stats::Rng;
 
 /// Largest distance of a needle from the depth asked for that is not reported, in percent of the filler.
 pub const DEPTH_TOLERANCE_PCT: f64 = 2.0;

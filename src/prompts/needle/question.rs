@@ -14,11 +14,11 @@ use super::place::{led, place};
 use super::plan::{Boundary, NeedlePlan};
 use super::NeedlePrompts;
 use crate::bail_usage;
-use crate::base::rng::Rng;
 use crate::base::values::FileName;
 use crate::prompts::segment::sentence_bounds;
 use crate::prompts::unwrap::unwrapped;
 use crate::prompts::{Prompt, Sentence, Sources, Text, Tokenizer};
+use stats::Rng;
 
 /// The flags of a text of the user, in which needles cannot be placed.
 pub const OWN_TEXT: [&str; 2] = ["text", "prompt"];

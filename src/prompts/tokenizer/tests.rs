@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::base::rng::Rng;
 use crate::prompts::document::WORDINGS;
 use crate::prompts::needle::facts::made_up;
 use crate::prompts::needle::tests::{question, sentence, PREAMBLE};
 use crate::prompts::{CitySet, Haystack};
+use stats::Rng;
 use tokenizers::models::bpe::BpeTrainer;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;

@@ -19,7 +19,7 @@
 //!
 //! Where models are [`Replicates`] (recipes, each trained from several seeds), seeds of one number are paired, and what is
 //! independent are seeds and prompts: each prompt that all seeds have counts once for each seed, intervals and p-values are
-//! those of [`Replicated`](crate::stats::Replicated), and fewer than three seeds have neither.
+//! those of [`Replicated`](stats::Replicated), and fewer than three seeds have neither.
 //!
 //! Nothing depends on the order of records but which value of a column is the baseline when none is named: the first.
 

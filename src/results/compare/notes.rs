@@ -4,7 +4,7 @@ use super::super::rows::{Pairing, Row};
 use super::super::table::plural;
 use super::request::Request;
 use crate::names::column::Column;
-use crate::stats::{LEAST_PROMPTS, LEAST_SEEDS};
+use stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;
 
 /// Below so many prompts intervals of numbers with a long tail are too narrow.

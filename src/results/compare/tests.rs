@@ -1,17 +1,17 @@
 //! The whole way from files to rows.
 
 use super::*;
-use crate::base::rng::Rng;
 use crate::names::column::{shown, Value};
 use crate::names::metric::{metric, Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_ABS, SHARE_ABS};
 use crate::names::HeadPlace;
 use crate::results::differences::differences_of_run;
+use stats::Rng;
 
 use crate::names::Number;
 use crate::results::record::{self, Identity, Measurement, Record};
 use crate::results::{About, Difference, Frame, Query};
-use crate::stats::mean;
 use proptest::prelude::*;
+use stats::mean;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ fn fields_of(column: &TableColumn, cell: &Cell) -> Vec<String> {
 mod tests {
     use super::super::super::table::{numbers, words};
     use super::*;
-    use crate::stats::Interval;
+    use stats::Interval;
 
     #[test]
     fn numbers_are_written_in_full_and_ends_of_intervals_have_columns_of_their_own() {

@@ -2,7 +2,7 @@
 
 use super::{ScoredToken, ScoredWindow};
 use crate::results::Estimate;
-use crate::stats::{test_ratio, LEAST_PROMPTS};
+use stats::{test_ratio, LEAST_PROMPTS};
 use std::collections::BTreeSet;
 
 /// Tokens of a block; with few windows, blocks count as independent instead.

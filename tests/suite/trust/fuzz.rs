@@ -3,7 +3,7 @@
 #[path = "../../../fuzz/targets.rs"]
 mod targets;
 
-use difftool::base::rng::Rng;
+use stats::Rng;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -74,8 +74,7 @@ impl Histogram {
     }
 
     /// Returns the number of NaNs and infinities.
-    #[cfg(test)]
-    pub(crate) fn non_finite(&self) -> u64 {
+    pub fn non_finite(&self) -> u64 {
         self.magnitudes(NOT_FINITE)
     }
 
@@ -199,7 +198,7 @@ fn slot_of(bits: u32) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::quantile;
+    use crate::quantile;
     use proptest::prelude::*;
 
     fn histogram(numbers: &[f32]) -> Histogram {

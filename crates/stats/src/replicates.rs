@@ -139,7 +139,7 @@ impl VarianceComponents {
 mod tests {
     use super::super::Moments;
     use super::*;
-    use crate::base::rng::Rng;
+    use crate::Rng;
     use proptest::prelude::*;
 
     /// Draws a table of seeds × prompts with mean 0.3: the sum of an effect of each seed, one of each prompt, and noise.
@@ -183,7 +183,7 @@ mod tests {
         let mut rng = Rng::new(32, "replicates");
         let covers = (0..300).filter(|_| {
             let one = sample(&mut rng, 1, 40, 1.0, 0.5).remove(0);
-            crate::stats::test_mean(&one).unwrap().interval.contains(0.3)
+            crate::test_mean(&one).unwrap().interval.contains(0.3)
         });
         assert!((covers.count() as f64) < 0.5 * 300.0);
     }
@@ -212,7 +212,7 @@ mod tests {
     fn without_any_noise_of_prompts_it_is_students_interval() {
         let table: Vec<Vec<f64>> = [0.1, 0.4, 0.2, 0.5].iter().map(|&x| vec![x, x]).collect();
         let found = Replicated::new(&table).unwrap();
-        let student = crate::stats::student(&[0.1, 0.4, 0.2, 0.5]).unwrap().interval;
+        let student = crate::student(&[0.1, 0.4, 0.2, 0.5]).unwrap().interval;
         let interval = found.interval.unwrap();
         assert!((interval.lo - student.lo).abs() < 1e-12 && (interval.hi - student.hi).abs() < 1e-12);
         // Three degrees of freedom have a closed form: 1 - 2/π (arctan x + x / (1 + x²)), x = t / √3, t = 0.3 /

@@ -164,7 +164,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
+    use crate::Rng;
     use proptest::prelude::*;
 
     #[test]

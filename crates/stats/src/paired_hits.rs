@@ -182,7 +182,7 @@ fn normal(level: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
+    use crate::Rng;
     use proptest::prelude::*;
 
     fn outcomes(wins: usize, losses: usize, questions: usize) -> PromptOutcomes {

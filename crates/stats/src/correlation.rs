@@ -1,7 +1,7 @@
 //! Correlation of two measurements of the same items, and stability of their ranking.
 
 use super::{mean, Interval};
-use crate::base::rng::Rng;
+use crate::Rng;
 
 /// A coefficient of correlation: [`pearson`] or [`spearman`].
 pub type Correlation = fn(&[f64], &[f64]) -> Option<f64>;

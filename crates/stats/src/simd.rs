@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// Returns the largest |x|; 0 for an empty slice. NaNs are ignored.
 #[pulp::with_simd(max_magnitude = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
+pub fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -30,14 +30,14 @@ pub(crate) fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
 /// Returns the sum, in `f64`.
 #[pulp::with_simd(sum = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn sum_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
+pub fn sum_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     total(x)
 }
 
 /// Returns the sum of |x|, in `f64`.
 #[pulp::with_simd(sum_magnitudes = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
+pub fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     let mut lanes = [0.0_f64; LANES];
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -58,7 +58,7 @@ pub(crate) fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
 /// Computes into += scale * |x|, up to the length of the shorter slice.
 #[pulp::with_simd(add_magnitudes = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: &'a [f32], scale: f32) {
+pub fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: &'a [f32], scale: f32) {
     for (sum, x) in into.iter_mut().zip(x) {
         *sum = x.abs().mul_add(scale, *sum);
     }
@@ -67,7 +67,7 @@ pub(crate) fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f3
 /// Returns the sums of the second, third and fourth powers of x - centre.
 #[pulp::with_simd(central_powers = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [f64; 3] {
+pub fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [f64; 3] {
     let mut lanes = [[0.0_f64; LANES]; 3];
     let (chunks, tail) = x.as_chunks::<LANES>();
     for chunk in chunks {
@@ -98,7 +98,7 @@ pub(crate) fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f6
 /// `x` are ignored.
 #[pulp::with_simd(add_segments = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
+pub fn add_segments_simd<'a, S: pulp::Simd>(
     _simd: S,
     x: &'a [f32],
     edges: &'a [usize],
@@ -115,7 +115,7 @@ pub(crate) fn add_segments_simd<'a, S: pulp::Simd>(
 /// -a and a, a is kept, in any order. NaNs are ignored.
 #[pulp::with_simd(peak_segments = pulp::Arch::new())]
 #[inline(always)]
-pub(crate) fn peak_segments_simd<'a, S: pulp::Simd>(
+pub fn peak_segments_simd<'a, S: pulp::Simd>(
     _simd: S,
     x: &'a [f32],
     edges: &'a [usize],
@@ -129,7 +129,7 @@ pub(crate) fn peak_segments_simd<'a, S: pulp::Simd>(
 
 /// Returns the number of larger magnitude; `a` if `b` is NaN, `b` if `a` is NaN.
 #[inline(always)]
-pub(crate) fn higher_peak(a: f32, b: f32) -> f32 {
+pub fn higher_peak(a: f32, b: f32) -> f32 {
     if b.abs() > a.abs() || (b.abs() == a.abs() && b > a) || a.is_nan() {
         b
     } else {

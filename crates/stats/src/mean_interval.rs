@@ -127,7 +127,7 @@ pub fn smallest_detectable(numbers: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::rng::Rng;
+    use crate::Rng;
     use proptest::prelude::*;
 
     /// Returns the share of 2,000 samples whose interval holds the true mean.

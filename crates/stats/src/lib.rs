@@ -11,11 +11,24 @@
 //! * Difference of two recipes with several training seeds each on the same prompts: [`Replicated`].
 //! * Best less worst of several arrangements of the same prompts: [`Robustness`].
 //! * Correction of many tests: [`holm`] for the family-wise error rate.
+//! * Random numbers, alike on every platform: [`Rng`].
 //! * Changes of attention rows: [`Divergence`], and of the two maps of a head, [`RowChange`].
 //! * Correlation over items on other prompts: [`correlation_on_other_prompts`], with an interval over items and prompts: [`correlation_interval`].
 //! * Summaries of streams: [`Moments`], [`Histogram`] and [`Top`], together a [`Tally`]; all of them can be merged.
 //!
-//! All functions are pure; those that draw random numbers take the seed as an argument.
+//! All functions are pure; those that draw random numbers take the seed as an argument. Nothing here knows of models, prompts or records.
+//!
+//! ```
+//! use stats::{test_mean, wilson};
+//!
+//! // 18 of 20 prompts are answered.
+//! let accuracy = wilson(18, 20);
+//! assert!(accuracy.lo > 0.69 && accuracy.hi < 0.98);
+//!
+//! // What another model changes on six prompts, in nats.
+//! let change = test_mean(&[0.4, 0.1, 0.6, 0.3, 0.5, 0.2]).unwrap();
+//! assert!(change.p < 0.05 && change.interval.lo > 0.0);
+//! ```
 
 mod correlation;
 mod histogram;
@@ -24,9 +37,10 @@ mod mean_interval;
 mod moments;
 mod paired_hits;
 mod replicates;
+mod rng;
 mod robustness;
 mod row_change;
-pub(crate) mod simd;
+pub mod simd;
 mod tally;
 
 pub use correlation::{
@@ -39,6 +53,7 @@ pub use mean_interval::{simultaneous_interval, smallest_detectable, test_mean, t
 pub use moments::{mean, quantile, Moments};
 pub use paired_hits::{PairedHits, PromptOutcomes, LEAST_DISCORDANT};
 pub use replicates::{Replicated, LEAST_SEEDS};
+pub use rng::Rng;
 pub use robustness::Robustness;
 pub use row_change::{Divergence, MixedRow, RowChange, TwoMaps};
 pub use tally::{Tally, Top, TOP};

@@ -1,7 +1,7 @@
 //! Effect of the arrangement of a prompt: the best arrangement less the worst.
 
 use super::{mean, Interval};
-use crate::base::rng::Rng;
+use crate::Rng;
 
 /// The difference of the best and the worst of several arrangements of the same prompts.
 #[derive(Clone, Copy, Debug, PartialEq)]

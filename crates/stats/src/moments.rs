@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn normal_numbers_have_kurtosis_three() {
-        let mut rng = crate::base::rng::Rng::new(2, "normal");
+        let mut rng = crate::Rng::new(2, "normal");
         let numbers: Vec<f32> = (0..100_000).map(|_| rng.normal() as f32).collect();
         let moments = Moments::of_finite(&numbers);
         assert!((moments.kurtosis().unwrap() - 3.0).abs() < 0.05);
