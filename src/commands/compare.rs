@@ -179,7 +179,7 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
 
 /// `diff - transformer (ctx_tok=4096)`.
 fn subject(row: &Row, groups: &[Column]) -> String {
-    let values: Vec<String> = groups.iter().filter_map(|column| group_value(row, *column)).collect();
+    let values: Vec<String> = groups.iter().filter_map(|column| Some(group_value(row, *column)?.to_string())).collect();
     let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
     format!("{} - {}{values}", row.other, row.baseline)
 }
@@ -248,7 +248,7 @@ mod tests {
         };
         let groups = [Column::Model, Column::Needles];
         let rows = [row("runs/a/diff"), row("runs/a/diff-v2")];
-        let of = |rows: &[Row]| groups.map(|column| group_value(&in_short(rows)[0], column).unwrap());
+        let of = |rows: &[Row]| groups.map(|column| group_value(&in_short(rows)[0], column).unwrap().to_string());
         assert_eq!(of(&rows), ["diff", "needles=4"]);
         assert_eq!(of(&rows[..1]), ["diff", "needles=4"]);
     }

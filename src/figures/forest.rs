@@ -11,7 +11,7 @@ use crate::names::distinct;
 use crate::names::Column;
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::column_words;
-use crate::results::Row;
+use crate::results::{Compared, Row};
 use crate::treatments::condition_words;
 use anyhow::{ensure, Result};
 
@@ -78,13 +78,12 @@ impl ForestPanel {
 }
 
 /// Words for what is compared, or for the value of a group: `512 tokens` for `ctx_tok=512`.
-pub(crate) fn compared_words(name: &str) -> String {
-    let column = name.split_once('=').and_then(|(column, value)| Some((column.parse::<Column>().ok()?, value)));
-    match column {
-        Some((Column::Condition, "none")) => "the untreated passes".to_owned(),
-        Some((Column::Condition, condition)) => condition_words(condition),
-        Some((column, value)) => column_words(column, value),
-        None => condition_words(name),
+pub(crate) fn compared_words(compared: &Compared) -> String {
+    match compared {
+        Compared::Named(name) => condition_words(name),
+        Compared::Value(Column::Condition, condition) if condition == "none" => "the untreated passes".to_owned(),
+        Compared::Value(Column::Condition, condition) => condition_words(condition),
+        Compared::Value(column, value) => column_words(*column, value),
     }
 }
 
@@ -287,7 +286,7 @@ mod tests {
             for &model in models {
                 for condition in ["mask(noise)", "mask(distractor)", "silence(noise)"] {
                     let group = [("model".to_owned(), model.to_owned())].into();
-                    let other = format!("condition={condition}");
+                    let other = Compared::Value(Column::Condition, condition.to_owned());
                     let metric = "accuracy".to_owned();
                     rows.push(Row { other, group, metric, ..Row::default() });
                 }
@@ -303,8 +302,8 @@ mod tests {
     #[test]
     fn rows_of_several_baselines_are_named_by_both_sides_and_so_have_one_colour() {
         let row = |other: &str, baseline: &str| Row {
-            other: other.to_owned(),
-            baseline: baseline.to_owned(),
+            other: other.into(),
+            baseline: baseline.into(),
             metric: "accuracy".to_owned(),
             ..Row::default()
         };

@@ -55,6 +55,8 @@ pub enum Purpose {
         format: String,
         /// The layers; `None` for all.
         layers: Option<Vec<usize>>,
+        /// `true` if it is all logits of a layer together, and nothing else is done.
+        is_usual: bool,
     },
     /// Anything else.
     Other,

@@ -4,7 +4,7 @@ use super::difference::{correct, Difference, Test, Verdict};
 use super::frame::Frame;
 use super::query::Query;
 use super::record::UNTREATED;
-use super::rows::Row;
+use super::rows::{Compared, Row};
 use super::run_table::{setting, sorted_rows, RunTable};
 use super::table::{basis, key_column, numbers, words, Cell, ColumnRole, Table, TableRows};
 use crate::names::column::{shown, Column, Value};
@@ -87,7 +87,7 @@ pub(crate) fn differences_of_run(
 
 /// The row of a difference, whose keys begin with the setting.
 fn row_of(number: Number<'_>, names: [String; 2], keys: &[Option<Value<'_>>], change: &Difference) -> Row {
-    let [baseline, other] = names;
+    let [baseline, other] = names.map(Compared::Named);
     Row {
         baseline,
         other,
@@ -165,10 +165,11 @@ pub(crate) fn difference_cell(row: &Row) -> Cell {
     Cell::difference(row.label().kind, &row.difference)
 }
 
-/// Returns the value of a row in a group, in words: `diff`, or `ctx_tok=4096`.
-pub(crate) fn group_value(row: &Row, column: Column) -> Option<String> {
-    let value = row.group.get(column.name())?;
-    Some(if column.is_text() && value != "none" { value.clone() } else { format!("{column}={value}") })
+/// Returns the value of a row in a group: `diff`, or `ctx_tok=4096`.
+pub(crate) fn group_value(row: &Row, column: Column) -> Option<Compared> {
+    let value = row.group.get(column.name())?.clone();
+    let is_name = column.is_text() && value != "none";
+    Some(if is_name { Compared::Named(value) } else { Compared::Value(column, value) })
 }
 
 /// Formats a p-value with three decimals.

@@ -40,7 +40,7 @@ pub use frame::{About, DrawnHead, Frame, MassiveAt, RankedHead};
 pub(crate) use query::Query;
 pub(crate) use records::RecordRef;
 pub use records::Records;
-pub use rows::Row;
+pub use rows::{Compared, Row};
 pub use setting::Setting;
 pub(crate) use tokens::{bins, cumulative, Bin};
 pub use tokens::{Scored, ScoredToken, ScoredWindow, TokenKind, Tokens};

@@ -4,19 +4,19 @@ use super::difference::{correct, Difference};
 use super::pair::{pairs, Pair, Pairs};
 use super::records::{Quantity, RecordRef};
 use crate::names::column::{shown, Column, Value};
-use crate::names::metric::metric_name;
-use crate::names::metric::{kind_of, Label};
+use crate::names::metric::{kind_of, metric_name, Label};
 use anyhow::{Context, Result};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::fmt;
 use strum::IntoStaticStr;
 
 /// The difference of `other` from `baseline` in one metric of one group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    pub baseline: String,
-    pub other: String,
+    pub baseline: Compared,
+    pub other: Compared,
     /// Columns and their values, in the order of the groups; a missing value is `none`.
     pub group: BTreeMap<String, String>,
     pub metric: String,
@@ -27,6 +27,43 @@ pub struct Row {
     /// The difference, with its interval and test.
     #[serde(flatten)]
     pub difference: Difference,
+}
+
+/// What stands on a side of a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// An input or a model.
+    Named(String),
+    /// A value of a column; `none` for a missing one.
+    Value(Column, String),
+}
+
+impl Default for Compared {
+    fn default() -> Self {
+        Self::Named(String::new())
+    }
+}
+
+impl From<&str> for Compared {
+    fn from(name: &str) -> Self {
+        Self::Named(name.to_owned())
+    }
+}
+
+/// Formats as in files: `diff`, `ctx_tok=4096`.
+impl fmt::Display for Compared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Value(column, value) => write!(f, "{column}={value}"),
+        }
+    }
+}
+
+impl Serialize for Compared {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
 }
 
 impl Row {
@@ -69,8 +106,8 @@ impl Level {
 
 /// Two sides, paired.
 pub(crate) struct Pairing<'a> {
-    pub(crate) baseline: String,
-    pub(crate) other: String,
+    pub(crate) baseline: Compared,
+    pub(crate) other: Compared,
     /// Columns in which the two records of a pair may differ.
     pub(crate) free: Vec<Column>,
     pub(crate) joined: Pairs<'a>,
@@ -78,7 +115,7 @@ pub(crate) struct Pairing<'a> {
 
 impl<'a> Pairing<'a> {
     /// Pairs two sides by their names.
-    pub(crate) fn of([baseline, other]: [String; 2], sides: [Vec<RecordRef<'a>>; 2], free: Vec<Column>) -> Self {
+    pub(crate) fn of([baseline, other]: [Compared; 2], sides: [Vec<RecordRef<'a>>; 2], free: Vec<Column>) -> Self {
         let joined = pairs(sides, &free);
         Self { baseline, other, free, joined }
     }

@@ -1,6 +1,7 @@
 //! Screens: what a command prints by default. Models are columns, a change stands in the cell of what it is a change of, and
 //! what all rows share is said once.
 
+use super::conditions::Purpose;
 use super::difference::correct;
 use super::frame::{of_model, Frame};
 use super::query::{Query, ResultRow};
@@ -89,7 +90,7 @@ impl ScreenTable {
     /// What brackets and stars in its cells mean.
     fn marks(&self) -> &'static str {
         let has = |mark: fn(&Cell) -> bool| self.table.rows.iter().flatten().any(mark);
-        match (has(|cell| cell.aside.starts_with('[')), has(|cell| cell.decided || cell.number_decided)) {
+        match (has(Cell::shows_interval), has(|cell| cell.decided || cell.number_decided)) {
             (true, true) => " [95 %]; *\u{a0}decided",
             (true, false) => " [95 %]",
             (false, true) => "; *\u{a0}decided",
@@ -187,20 +188,31 @@ impl SideBySide<'_> {
             if is_part {
                 table.row(&heading, |_| Cell::default());
             }
+            let mut shown: Vec<ShownRow> = Vec::new();
             for key in &groups.keys {
                 let label = match (is_part, measured.len()) {
                     (true, _) => format!("  {}", self.label(frame, &groups, key)),
                     (false, 1) if is_named => self.label(frame, &groups, key),
                     _ => heading.clone(),
                 };
-                table.row(label, |model| {
-                    let row = groups.row(&rows, key, model);
-                    row.map_or_else(Cell::none, |row| self.cell(row, at))
-                });
+                let of_models: Vec<_> = frame.models.iter().map(|model| groups.row(&rows, key, model)).collect();
+                let row = ShownRow {
+                    label,
+                    bits: groups.bits(frame, key).into_iter().collect(),
+                    is_change: of_models.iter().flatten().all(|row| row.changes[at].is_some()),
+                    cells: of_models.iter().map(|row| row.map_or_else(Cell::none, |row| self.cell(row, at))).collect(),
+                };
+                match shown.last_mut().filter(|above| above.shows_same(&row)) {
+                    Some(above) => above.join(row, is_part),
+                    None => shown.push(row),
+                }
+            }
+            for ShownRow { label, cells, .. } in shown {
+                let mut cells = cells.into_iter();
+                table.row(label, |_| cells.next().unwrap_or_default());
             }
         }
         let table = table.table(self.id)?;
-        let table = Table { rows: merged(table.rows), ..table };
         Some(ScreenTable { title: self.title.to_owned(), shared: shared(&groups, &rows, frame), table })
     }
 
@@ -277,6 +289,15 @@ impl<'a> Groups<'a> {
         }
     }
 
+    /// The bits of a key whose condition rounds logits to so many and does nothing else, if no other column tells rows apart.
+    fn bits(&self, frame: &Frame, key: &Key<'a>) -> Option<u32> {
+        let others = (0..self.columns.len()).filter(|&at| self.columns[at] != Column::Condition && self.varies(at));
+        match &frame.conditions.get(self.condition(key)?)?.purpose {
+            Purpose::Bits { bits, is_usual: true, .. } if others.count() == 0 => Some(*bits),
+            _ => None,
+        }
+    }
+
     fn varies(&self, at: usize) -> bool {
         self.keys.iter().any(|key| key[at] != self.keys[0][at])
     }
@@ -337,29 +358,29 @@ pub(crate) fn column_words(column: Column, value: &str) -> String {
     }
 }
 
-/// Joins neighbouring rows of changes that show the same: `8, 6 bits`.
-fn merged(rows: Vec<Vec<Cell>>) -> Vec<Vec<Cell>> {
-    let mut merged: Vec<Vec<Cell>> = Vec::new();
-    for row in rows {
-        let before = merged.last_mut().filter(|before| shows_same(before, &row));
-        match before.and_then(|before| Some((joined_label(&before[0].text, &row[0].text)?, before))) {
-            Some((label, before)) => before[0] = Cell::words(label),
-            None => merged.push(row),
-        }
+/// A row of a table, before neighbours that show the same are joined.
+struct ShownRow {
+    label: String,
+    /// The bits, if its condition rounds logits to so many and does nothing else.
+    bits: Vec<u32>,
+    /// `true` if all its numbers are changes.
+    is_change: bool,
+    cells: Vec<Cell>,
+}
+
+impl ShownRow {
+    /// Returns `true` if a row of fewer bits shows the same changes.
+    fn shows_same(&self, below: &Self) -> bool {
+        let are_changes = self.is_change && below.is_change && !self.bits.is_empty() && !below.bits.is_empty();
+        are_changes && self.cells.iter().map(Cell::line).eq(below.cells.iter().map(Cell::line))
     }
-    merged
-}
 
-fn shows_same(a: &[Cell], b: &[Cell]) -> bool {
-    let is_change = |cells: &[Cell]| cells[1..].iter().all(|cell| cell.text.starts_with(['+', '-']));
-    is_change(a) && is_change(b) && a[1..].iter().zip(&b[1..]).all(|(a, b)| a.line() == b.line())
-}
-
-/// One label for two that end alike: `8, 6 bits`; `None` for others.
-fn joined_label(a: &str, b: &str) -> Option<String> {
-    let (first, what) = a.rsplit_once(' ')?;
-    let (second, same) = b.rsplit_once(' ')?;
-    (what == same && !second.contains([' ', '('])).then(|| format!("{first}, {second} {what}"))
+    /// Joins a row that shows the same: `8, 6 bits`.
+    fn join(&mut self, below: Self, is_part: bool) {
+        self.bits.extend(below.bits);
+        let bits: Vec<String> = self.bits.iter().map(ToString::to_string).collect();
+        self.label = format!("{}{} bits", if is_part { "  " } else { "" }, bits.join(", "));
+    }
 }
 
 /// Returns numbers of each model in one sentence, without intervals: `Cosine of both maps of diff: noise 0.15; by chance 0.10.`

@@ -417,6 +417,11 @@ impl Cell {
         }
     }
 
+    /// Returns `true` if an interval stands behind the number, or a mark that there is none.
+    pub(crate) fn shows_interval(&self) -> bool {
+        self.estimated && !self.aside.is_empty()
+    }
+
     /// All of it on one line: `97.5 [93.1, 99.2]`.
     pub(crate) fn line(&self) -> String {
         let star = if self.number_decided { "*" } else { "" };

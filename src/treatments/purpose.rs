@@ -63,9 +63,12 @@ impl Treatment {
         }
         match self {
             Self::Replace { with: Replacement::Patch(_), .. } => Purpose::Patch,
-            Self::Quantise(by) => {
-                Purpose::Bits { bits: by.format.bits(), format: by.format.to_string(), layers: by.layers.clone() }
-            }
+            Self::Quantise(by) => Purpose::Bits {
+                bits: by.format.bits(),
+                format: by.format.to_string(),
+                layers: by.layers.clone(),
+                is_usual: by.is_usual(),
+            },
             Self::Remove { how, keys: KeySelection::Regions(regions), of, rows } if of.heads.is_none() => {
                 Purpose::Removed { how: *how, regions: regions.clone(), layers: of.layers.clone(), rows: rows.name() }
             }
@@ -206,7 +209,7 @@ mod tests {
             ("patch(all, from=corrupted); mask(noise)", Purpose::Patch),
             (
                 "quantise-qk(nvfp4, block, layers=1)",
-                Purpose::Bits { bits: 4, format: "nvfp4".into(), layers: Some(vec![1]) },
+                Purpose::Bits { bits: 4, format: "nvfp4".into(), layers: Some(vec![1]), is_usual: false },
             ),
         ] {
             assert_eq!(name.parse::<Condition>().unwrap().purpose(), purpose, "{name}");

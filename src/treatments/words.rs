@@ -56,7 +56,15 @@ impl Treatment {
     }
 }
 
-/// `4 bits in layer 3, one scale a row`, `4-bit queries and keys, rotated`: what is usual is not said.
+impl Quantiser {
+    /// Returns `true` if it rounds all logits of every layer by one scale a layer, so that its bits say all.
+    pub(super) fn is_usual(&self) -> bool {
+        let Self { of, scope, smooth, rotate, exempt_sinks, layers, .. } = self;
+        (*of, *scope) == (Quantised::Logits, Scope::Tensor) && !smooth && !rotate && !exempt_sinks && layers.is_none()
+    }
+}
+
+/// `4 bits in layer 3, by row`, `4-bit queries and keys, rotated`: what is usual is not said.
 fn quantiser_words(quantiser: &Quantiser) -> String {
     let (what, usual) = match (quantiser.of, quantiser.format) {
         (Quantised::Logits, format) => (format!("{} bits", format.bits()), Scope::Tensor),
@@ -68,7 +76,7 @@ fn quantiser_words(quantiser: &Quantiser) -> String {
         words += &format!(" in {}", numbered("layer", layers));
     }
     if quantiser.scope != usual {
-        words += &format!(", one scale a {}", quantiser.scope.name());
+        words += &format!(", by {}", quantiser.scope.name());
     }
     let rest = [(quantiser.smooth, "smoothed"), (quantiser.rotate, "rotated"), (quantiser.exempt_sinks, "sinks exact")];
     for (given, word) in rest {
@@ -204,9 +212,9 @@ mod tests {
             ("patch(all, layers=1, from=clean)", "layer 1 from clean prompt"),
             ("patch(all, heads=1, from=corrupted)", "all heads of head 1 from corrupted prompt"),
             ("quantise(4, tensor)", "4 bits"),
-            ("quantise(4, row, exempt-sinks, layers=0+2)", "4 bits in layers 0+2, one scale a row, sinks exact"),
+            ("quantise(4, row, exempt-sinks, layers=0+2)", "4 bits in layers 0+2, by row, sinks exact"),
             ("quantise-qk(4, block, smooth, rotate)", "4-bit queries and keys, smoothed, rotated"),
-            ("quantise-qk(nvfp4, token)", "nvfp4 of queries and keys, one scale a token"),
+            ("quantise-qk(nvfp4, token)", "nvfp4 of queries and keys, by token"),
             ("mask(noise); quantise(4, tensor)", "noise hidden; 4 bits"),
             ("no condition", "no condition"),
         ] {

@@ -141,8 +141,8 @@ fn described(record: &RecordRef<'_>, but: &[Column]) -> String {
 impl PairedSets {
     fn of(Pairing { baseline, other, free, joined }: &Pairing<'_>) -> Self {
         Self {
-            baseline: baseline.clone(),
-            other: other.clone(),
+            baseline: baseline.to_string(),
+            other: other.to_string(),
             regardless_of: column::names(|column| column.is_finding() || free.contains(&column)),
             pairs: joined.pairs.len(),
             only_baseline: Unpaired::of(&joined.only_baseline, free),

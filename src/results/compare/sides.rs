@@ -1,7 +1,7 @@
 //! Sides: which two inputs, or which two values of a column, are compared.
 
 use super::super::records::RecordRef;
-use super::super::rows::Pairing;
+use super::super::rows::{Compared, Pairing};
 use super::{Counts, Input, Request};
 use crate::bail_usage;
 use crate::names::column::{shown, Column, Value};
@@ -79,15 +79,15 @@ fn varying(selected: &[RecordRef<'_>]) -> String {
 }
 
 /// Returns the values of the compared column in words; models by their short names.
-fn names_of(by: Column, values: &[Option<Value<'_>>]) -> Vec<String> {
+fn names_of(by: Column, values: &[Option<Value<'_>>]) -> Vec<Compared> {
     let listed: Vec<String> = values.iter().map(|&value| shown(value)).collect();
     match by {
         Column::Model => {
             let short = ShortNames::of(&listed);
-            listed.iter().map(|model| short.name(model).to_owned()).collect()
+            listed.iter().map(|model| Compared::Named(short.name(model).to_owned())).collect()
         }
-        Column::Variant => listed,
-        _ => listed.iter().map(|value| format!("{by}={value}")).collect(),
+        Column::Variant => listed.into_iter().map(Compared::Named).collect(),
+        _ => listed.into_iter().map(|value| Compared::Value(by, value)).collect(),
     }
 }
 
@@ -163,7 +163,7 @@ fn two_inputs(
     inputs: &[(Input, Counts)],
     sides: &[Vec<RecordRef<'_>>],
     other: usize,
-) -> Result<([String; 2], Vec<Column>)> {
+) -> Result<([Compared; 2], Vec<Column>)> {
     let models: Vec<_> = sides.iter().map(|records| values(records, Column::Model)).collect();
     let a = &models[0];
     let b = &models[other];
@@ -182,8 +182,8 @@ fn two_inputs(
         // A model's name says more than a path, if it tells which input is meant.
         let alone = models[input].len() == 1 && models.iter().filter(|set| **set == models[input]).count() == 1;
         match models[input].first() {
-            Some(&model) if across && alone => short.name(&shown(model)).to_owned(),
-            _ => inputs[input].0.name.clone(),
+            Some(&model) if across && alone => Compared::Named(short.name(&shown(model)).to_owned()),
+            _ => Compared::Named(inputs[input].0.name.clone()),
         }
     });
     let [baseline, other] = [&sides[0], &sides[other]];

@@ -71,7 +71,7 @@ pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
             let group = if columns.groups.is_empty() { None } else { Some(group.clone()) };
             let numbers = ComparedNumbers { place, column, group: group.as_deref(), keys: &columns.keys.join(", ") };
             let (pairing, difference) = numbers.compare([&tables[0], other])?;
-            let (baseline, other) = (pairing.baseline.clone(), pairing.other.clone());
+            let (baseline, other) = (pairing.baseline.as_str().into(), pairing.other.as_str().into());
             rows.push(Row { baseline, other, metric: column.clone(), region: group, difference, ..Row::default() });
             pairings.push(pairing);
         }

@@ -102,8 +102,8 @@ fn the_rows_are_those_worked_out_by_hand() {
     assert_eq!(rows.len(), 1);
     let row = &rows[0];
     assert_eq!(
-        (row.baseline.as_str(), row.other.as_str(), row.difference.n, row.difference.cases),
-        ("transformer", "diff", 2, 4)
+        (&row.baseline, &row.other, row.difference.n, row.difference.cases),
+        (&"transformer".into(), &"diff".into(), 2, 4)
     );
     // Prompts: 0.6 and 0.2 against 0.4 and 0.3.
     for (found, expected) in

@@ -55,7 +55,7 @@ impl ScreenText {
         let (keys, mut table) = hoisted(screen.table.with_names(names));
         screen.shared.extend(Some(keys).filter(|keys| !keys.is_empty()));
         if !TextTable::new(&table).fits() {
-            let intervals = table.rows.iter_mut().flatten().filter(|cell| cell.aside.starts_with('['));
+            let intervals = table.rows.iter_mut().flatten().filter(|cell| cell.shows_interval());
             intervals.for_each(|cell| cell.aside = String::new());
         }
         Self { screen: ScreenTable { table, ..screen }, more: 0 }
