@@ -101,9 +101,10 @@ fn means(samples: u64) -> Vec<String> {
 
 /// The log-probability of an answer that is missed with a probability.
 fn missed(rng: &mut Rng, probability: f64) -> f64 {
-    match rng.unit() < probability {
-        true => -5.0 + 0.5 * rng.normal(),
-        false => 0.1 * rng.normal(),
+    if rng.unit() < probability {
+        -5.0 + 0.5 * rng.normal()
+    } else {
+        0.1 * rng.normal()
     }
 }
 
@@ -227,9 +228,10 @@ fn decided((name, _, draw): Shape, n: usize, effect: f64, samples: u64) -> [f64;
     let shift = effect * (variance / n as f64).sqrt();
     let share_of = |p_values: Vec<f64>| {
         let decided = p_values[..if effect == 0.0 { ROWS } else { ROWS_WITH_EFFECT }].iter().filter(|&&p| p < 0.05);
-        match effect == 0.0 {
-            true => decided.count().min(1) as f64,
-            false => decided.count() as f64 / ROWS_WITH_EFFECT as f64,
+        if effect == 0.0 {
+            decided.count().min(1) as f64
+        } else {
+            decided.count() as f64 / ROWS_WITH_EFFECT as f64
         }
     };
     let shares = (0..samples).into_par_iter().map(|seed| {

@@ -91,10 +91,9 @@ pub fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<(
     let written = created.and_then(|_| write(partial)).and_then(|()| Ok(take_place(partial, path)?));
     let written = written.inspect_err(|_| _ = std::fs::remove_file(partial));
     // A mistake of the user is no fault of the file.
-    written.map_err(|error| match is_usage(&error) {
-        true => error,
-        false => error.context(format!("cannot write {}", path.display())),
-    })
+    written.map_err(
+        |error| if is_usage(&error) { error } else { error.context(format!("cannot write {}", path.display())) },
+    )
 }
 
 fn take_place(partial: &Path, path: &Path) -> std::io::Result<()> {

@@ -190,9 +190,10 @@ fn weights(checkpoint: &Checkpoint, audit: &Audit) -> Fact {
     let Audit { missing, misfits, unused } = audit;
     let dtype = checkpoint.dtypes();
     let bytes = checkpoint.len_bytes();
-    let words = match checkpoint.is_none() {
-        true => "none: this is the configuration of a supported family, and cannot be measured".to_owned(),
-        false => format!("{dtype}, {} on disk", mib(bytes)),
+    let words = if checkpoint.is_none() {
+        "none: this is the configuration of a supported family, and cannot be measured".to_owned()
+    } else {
+        format!("{dtype}, {} on disk", mib(bytes))
     };
     let values = json!({ "dtype": dtype, "bytes": bytes, "missing": missing, "misfits": misfits, "unused": unused });
     Fact::new("weights", words, json!({ "weights": values }))
@@ -220,9 +221,10 @@ fn memory(opened: &OpenedModel, ctx_tok: usize) -> Fact {
 /// Returns a table of lambda by layer: one number, or the distribution over tokens.
 fn lambdas(layers: &[LayerLambda]) -> TextTable {
     let over_tokens = layers.iter().any(|layer| layer.over_tokens.is_some());
-    let headings: &[&str] = match over_tokens {
-        true => &["layer", "lambda", "std", "5 %", "median", "95 %", "n"],
-        false => &["layer", "lambda_init", "lambda"],
+    let headings: &[&str] = if over_tokens {
+        &["layer", "lambda", "std", "5 %", "median", "95 %", "n"]
+    } else {
+        &["layer", "lambda_init", "lambda"]
     };
     let mut rows = Vec::new();
     for layer in layers {

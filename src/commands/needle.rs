@@ -110,10 +110,8 @@ const OTHER_ANSWERS: [Number<'static>; 4] =
 /// What `difftool needle` prints.
 fn screen(frame: &Frame) -> Screen {
     let is_other = |task: &String| RULER.iter().chain([&&FILE, &&QUESTION]).any(|form| form.name == task);
-    let numbers = match !frame.tasks.is_empty() && frame.tasks.iter().all(is_other) {
-        true => &OTHER_ANSWERS[..],
-        false => &ANSWERS,
-    };
+    let numbers =
+        if !frame.tasks.is_empty() && frame.tasks.iter().all(is_other) { &OTHER_ANSWERS[..] } else { &ANSWERS };
     let answers = SideBySide::of("answers", "Answers", numbers).table(frame);
     Screen {
         tables: answers.into_iter().chain(hidden(frame)).chain(absent(frame)).collect(),

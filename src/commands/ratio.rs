@@ -76,10 +76,7 @@ fn of_first_token(frame: &Frame) -> Vec<Number<'static>> {
 
 /// What `difftool ratio` prints.
 fn screen(frame: &Frame) -> Screen {
-    let numbers = match frame.asks() {
-        true => OF_PROMPTS.to_vec(),
-        false => [&of_first_token(frame)[..], &OF_TEXT].concat(),
-    };
+    let numbers = if frame.asks() { OF_PROMPTS.to_vec() } else { [&of_first_token(frame)[..], &OF_TEXT].concat() };
     let attention = SideBySide::of("attention", "Attention", &numbers).table(frame);
     Screen {
         tables: attention.into_iter().chain(hidden(frame)).collect(),
@@ -103,9 +100,6 @@ const FIGURES: [RunFigure; 2] = [
 
 /// The share of the answer in the output of every head; where nothing is asked for, that of the first token.
 fn by_head(frame: &Frame) -> Option<Table> {
-    let numbers = match frame.asks() {
-        true => vec![SHARE_OUT.of(ANSWER_REGION)],
-        false => of_first_token(frame),
-    };
+    let numbers = if frame.asks() { vec![SHARE_OUT.of(ANSWER_REGION)] } else { of_first_token(frame) };
     number_table(frame, &numbers, &[Column::Layer, Column::Head])
 }

@@ -200,9 +200,12 @@ impl<'a> DrawnRows<'a> {
         if is_numbers && names.len() < 2 {
             return Ok(None);
         }
-        let place_of = |row: &[Cell]| match is_numbers {
-            true => row[x].exact,
-            false => names.iter().position(|name| *name == self.name(x, row)).map(|place| place as f64),
+        let place_of = |row: &[Cell]| {
+            if is_numbers {
+                row[x].exact
+            } else {
+                names.iter().position(|name| *name == self.name(x, row)).map(|place| place as f64)
+            }
         };
         let mut drawn = Vec::new();
         for part in self.parts(&self.other_keys(&[x])) {

@@ -198,10 +198,11 @@ impl KeyWeights {
     pub(super) fn of(ranges: impl Iterator<Item = Range<usize>>, first_visible: usize, maps: [&[f32]; 2]) -> Self {
         let mut weights = Self::default();
         for range in ranges {
-            for key in range.start.max(first_visible)..range.end.min(maps[0].len()) {
-                weights.first.push(f64::from(maps[0][key]));
-                weights.second.push(f64::from(maps[1][key]));
-            }
+            let [first, second] = maps;
+            let end = range.end.min(first.len());
+            let start = range.start.max(first_visible).min(end);
+            weights.first.extend(first[start..end].iter().map(|&weight| f64::from(weight)));
+            weights.second.extend(second[start..end].iter().map(|&weight| f64::from(weight)));
         }
         weights
     }

@@ -126,18 +126,22 @@ impl Section {
 /// The forest plot of the differences of models and conditions.
 fn forest(frame: &Frame) -> Option<ReportFigure> {
     let names = &frame.short_names;
-    let rows = differences_of_run(frame, &compared(frame), |model, condition| match frame.has_conditions() {
-        true => format!("{}, {}", names.name(model), frame.condition_words(condition)),
-        false => names.name(model).to_owned(),
+    let rows = differences_of_run(frame, &compared(frame), |model, condition| {
+        if frame.has_conditions() {
+            format!("{}, {}", names.name(model), frame.condition_words(condition))
+        } else {
+            names.name(model).to_owned()
+        }
     });
     ReportFigure::forest(&rows, &SETTING)
 }
 
 /// The metrics whose differences are drawn.
 fn compared(frame: &Frame) -> [Number<'static>; 3] {
-    match frame.asks() {
-        true => [ACCURACY.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()],
-        false => [NLL.overall(), ENTROPY.overall(), SINK_SHARE_FIRST.overall()],
+    if frame.asks() {
+        [ACCURACY.overall(), SHARE_OUT.of(ANSWER_REGION), NOISE_OUT.overall()]
+    } else {
+        [NLL.overall(), ENTROPY.overall(), SINK_SHARE_FIRST.overall()]
     }
 }
 

@@ -137,9 +137,10 @@ impl Difference {
     pub(crate) fn of_sides(sides: [Vec<RecordRef<'_>>; 2], free: &[Column], kind: Kind) -> Option<Self> {
         let has_seeds = sides.iter().flatten().any(|record| record.identity.replicate.is_some());
         let pairs = pairs(sides, free).pairs;
-        match has_seeds {
-            true => Self::of_seeds(&pairs, free, kind),
-            false => Self::of_prompts(&pairs, free, kind),
+        if has_seeds {
+            Self::of_seeds(&pairs, free, kind)
+        } else {
+            Self::of_prompts(&pairs, free, kind)
         }
     }
 

@@ -32,9 +32,12 @@ fn of_run(frame: &Frame) -> Option<Table> {
     if frame.treated.len() > MOST_CONDITIONS {
         return None;
     }
-    let rows = differences_of_run(frame, &headline_numbers(), |model, condition| match frame.has_conditions() {
-        true => format!("{model} {condition}"),
-        false => model.to_owned(),
+    let rows = differences_of_run(frame, &headline_numbers(), |model, condition| {
+        if frame.has_conditions() {
+            format!("{model} {condition}")
+        } else {
+            model.to_owned()
+        }
     });
     differences(&rows, &SETTING, Detail::Full)
 }

@@ -175,9 +175,10 @@ impl Manifest {
                 continue;
             }
             let current = OutputFile::describe(folder, &output.file, output.rows)?;
-            let length = match current.bytes == output.bytes {
-                true => "as long, but with other bytes".to_owned(),
-                false => format!("{} bytes where manifest.json says {}", current.bytes, output.bytes),
+            let length = if current.bytes == output.bytes {
+                "as long, but with other bytes".to_owned()
+            } else {
+                format!("{} bytes where manifest.json says {}", current.bytes, output.bytes)
             };
             let shown = path.display();
             ensure!(current.sha256 == output.sha256, "{shown} is not what was written ({length}); begin a new run");

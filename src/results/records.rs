@@ -232,9 +232,10 @@ impl Records {
             if quantity.metric != first.metric {
                 break;
             }
-            let is_of_region = match mentions(Column::Region) {
-                true => quantity.region.is_some(),
-                false => quantity.region.as_deref() == number.region,
+            let is_of_region = if mentions(Column::Region) {
+                quantity.region.is_some()
+            } else {
+                quantity.region.as_deref() == number.region
             };
             let has_values = of_quantity.iter().all(|(column, value)| column.of_quantity(quantity) == *value);
             if is_of_region && has_values && quantity.is_meant(mentions) {

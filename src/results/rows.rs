@@ -176,9 +176,10 @@ impl<'r> Rows<'r> {
     fn row(&self, key: &RowKey<'_>, pairs: &[Pair<'_>]) -> Result<(usize, Row)> {
         let Pairing { baseline, other, free, .. } = &self.pairings[key.pairing];
         let kind = kind_of(key.metric);
-        let difference = match self.of_seeds {
-            true => Difference::of_seeds(pairs, free, kind),
-            false => Difference::of_prompts(pairs, free, kind),
+        let difference = if self.of_seeds {
+            Difference::of_seeds(pairs, free, kind)
+        } else {
+            Difference::of_prompts(pairs, free, kind)
         };
         let group = self.groups.iter().zip(&key.group).map(|(column, value)| (column.to_string(), shown(*value)));
         let row = Row {

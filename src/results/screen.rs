@@ -164,10 +164,8 @@ impl SideBySide<'_> {
         let columns = row_columns(frame, self.by);
         let wanted = self.numbers;
         let first = frame.models.first()?;
-        let against = match frame.has_conditions() {
-            true => (Column::Condition, None),
-            false => (Column::Model, Some(Value::Text(first))),
-        };
+        let against =
+            if frame.has_conditions() { (Column::Condition, None) } else { (Column::Model, Some(Value::Text(first))) };
         let against = Some(against).filter(|_| !self.levels);
         let query = Query { only: self.only, rows: &columns, numbers: wanted, against };
         let mut rows = sorted_rows(frame, &query);

@@ -350,7 +350,7 @@ impl Cell {
     }
 
     /// The same as an estimate.
-    pub(crate) fn as_estimate(self) -> Self {
+    pub(crate) fn into_estimate(self) -> Self {
         Self { estimated: !self.is_none(), ..self }
     }
 
@@ -364,14 +364,15 @@ impl Cell {
             }
             _ => Self::value(kind, value, interval),
         };
-        cell.as_estimate().of_several(prompts)
+        cell.into_estimate().of_several(prompts)
     }
 
     /// Says that several prompts have no interval, because they are too few or all alike.
     pub(crate) fn of_several(self, prompts: usize) -> Self {
-        match self.interval.is_none() && prompts > 1 {
-            true => Self { aside: "[-]".to_owned(), ..self },
-            false => self,
+        if self.interval.is_none() && prompts > 1 {
+            Self { aside: "[-]".to_owned(), ..self }
+        } else {
+            self
         }
     }
 

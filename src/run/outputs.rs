@@ -52,9 +52,10 @@ impl Run {
             }
             let measures = self.series.iter().flat_map(|series| series.measures.of_type::<GenerationMeasure>());
             let said: Vec<String> = measures.flat_map(|generation| generation.first_words(model)).take(3).collect();
-            let how = match said.is_empty() {
-                true => " (`difftool needle --generate` shows how)".to_owned(),
-                false => format!(", but says “{}”", said.join("”, “")),
+            let how = if said.is_empty() {
+                " (`difftool needle --generate` shows how)".to_owned()
+            } else {
+                format!(", but says “{}”", said.join("”, “"))
             };
             models.push(format!("{} begins no reply with the answer{how}", self.frame.short_names.name(model)));
         }
@@ -144,12 +145,11 @@ impl Run {
         let mut outputs = Vec::new();
         for (file, rows) in [(RESULTS.to_owned(), Some(self.store.rows()))].iter().chain(&*self.files.borrow()) {
             let path = self.folder.join(file);
-            outputs.push(match path.is_file() {
-                true => {
-                    files::sync(&path)?;
-                    OutputFile::describe(self.folder.path(), file, *rows)?
-                }
-                false => OutputFile { file: file.clone(), ..OutputFile::default() },
+            outputs.push(if path.is_file() {
+                files::sync(&path)?;
+                OutputFile::describe(self.folder.path(), file, *rows)?
+            } else {
+                OutputFile { file: file.clone(), ..OutputFile::default() }
             });
         }
         let seed = setup.grid.seed();

@@ -101,9 +101,10 @@ fn passes(
             if shares {
                 *prefix = kept.or(prefix.take());
             }
-            let generation = match generates {
-                true => generation(setup, model, prompt, treated(index, true).as_ref(), prefix.as_ref())?,
-                false => None,
+            let generation = if generates {
+                generation(setup, model, prompt, treated(index, true).as_ref(), prefix.as_ref())?
+            } else {
+                None
             };
             passes.conclude(index, prompt, observed, generation.as_ref(), result)?;
         }

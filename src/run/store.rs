@@ -71,9 +71,10 @@ impl Store {
     fn open(folder: &mut RunFolder, [results_end, end]: [u64; 2]) -> Result<Self> {
         let path = folder.path().to_owned();
         let journal = folder.journal()?;
-        let results = match files::is_there(&path.join(RESULTS)) {
-            true => files::open_to_change(&path.join(RESULTS))?,
-            false => File::create_new(path.join(RESULTS)).with_context(|| cannot_write(&path, RESULTS))?,
+        let results = if files::is_there(&path.join(RESULTS)) {
+            files::open_to_change(&path.join(RESULTS))?
+        } else {
+            File::create_new(path.join(RESULTS)).with_context(|| cannot_write(&path, RESULTS))?
         };
         cut(&results, results_end, &record::header()).with_context(|| cannot_write(&path, RESULTS))?;
         cut(&journal, end, HEADER).with_context(|| cannot_write(&path, CELLS))?;

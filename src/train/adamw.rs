@@ -48,9 +48,12 @@ impl AdamW {
         let first = sum.is_empty();
         for (i, (name, slot)) in self.slots.iter().enumerate() {
             let grad = grads.get(slot.var.as_tensor()).with_context(|| format!("{name} received no gradient"))?;
-            with_values([grad], |[grad]| match first {
-                true => sum.push(grad.to_vec()),
-                false => sum[i].iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad),
+            with_values([grad], |[grad]| {
+                if first {
+                    sum.push(grad.to_vec())
+                } else {
+                    sum[i].iter_mut().zip(grad).for_each(|(sum, grad)| *sum += grad)
+                }
             })?;
         }
         Ok(())
@@ -143,9 +146,12 @@ mod tests {
         ours.update(&vec![vec![1.0; 6]], 0.1).unwrap();
         let before = numbers(&ours.slots["w"].var).unwrap();
         for name in ["w", "w.first", "w.second"] {
-            let of = |(other, tensor): (String, Tensor)| match other == name {
-                true => (other, tensor.reshape((3, 2)).unwrap()),
-                false => (other, tensor),
+            let of = |(other, tensor): (String, Tensor)| {
+                if other == name {
+                    (other, tensor.reshape((3, 2)).unwrap())
+                } else {
+                    (other, tensor)
+                }
             };
             let state = adamw((2, 3)).state().unwrap().into_iter().map(of);
             let error = ours.restore(Weights::new(state, "state.safetensors"), 9).unwrap_err().to_string();

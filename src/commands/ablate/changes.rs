@@ -189,7 +189,7 @@ fn conditions(frame: &Frame) -> Option<Table> {
         .column(numbers("recovered"), |(change, untreated)| {
             let recovered = recovered(frame, change).filter(|_| !untreated);
             recovered
-                .map_or_else(Cell::none, |(share, interval)| Cell::value(Kind::Number, share, interval).as_estimate())
+                .map_or_else(Cell::none, |(share, interval)| Cell::value(Kind::Number, share, interval).into_estimate())
         })
         .column(words("verdict"), |(change, untreated)| {
             Cell::optional_words((!untreated).then(|| change.log_prob_nats.verdict().name()))

@@ -128,16 +128,17 @@ fn strongest(frame: &Frame) -> Option<Table> {
     for model in &frame.models {
         rows.extend(dearest_first(frame, model).into_iter().take(TOP).map(|cost| (model.as_str(), cost)));
     }
-    let (title, what) = match frame.conditions.restores() {
-        true => (
+    let (title, what) = if frame.conditions.restores() {
+        (
             "Answer carried by each head",
             "One head at a time, on the prompt with another answer, outputs what it does on the prompt itself: change of \
              the log-probability of the prompt's answer",
-        ),
-        false => (
+        )
+    } else {
+        (
             "Cost of each head",
             "One head at a time taken out: change of the answer's log-probability from the untreated passes",
-        ),
+        )
     };
     let heads = frame.conditions.each_head().len();
     TableRows::of(&rows)
@@ -145,7 +146,7 @@ fn strongest(frame: &Frame) -> Option<Table> {
         .column(words("head").key(), |(_, cost)| Cell::words(cost.at.to_string()))
         .column(basis("prompt"), |(_, cost)| Cell::count(cost.changes.len()))
         .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(_, cost)| {
-            Cell::value(Kind::Number, cost.change(), cost.interval).as_estimate()
+            Cell::value(Kind::Number, cost.change(), cost.interval).into_estimate()
         })
         .column(numbers_in("change", "points").named("accuracy_change"), |(_, cost)| {
             Cell::value(Kind::Hit, cost.exact.mean(), None)
@@ -170,7 +171,7 @@ fn all(frame: &Frame) -> Option<Table> {
         .column(key_column(Column::Layer), |(_, cost)| Cell::count(cost.at.layer))
         .column(key_column(Column::Head), |(_, cost)| Cell::count(cost.at.head))
         .column(numbers_in("change", "nats").named("answer_log_prob_change"), |(_, cost)| {
-            Cell::value(Kind::Number, cost.change(), cost.interval).as_estimate()
+            Cell::value(Kind::Number, cost.change(), cost.interval).into_estimate()
         })
         .noted("")
         .with_rows()
@@ -192,7 +193,7 @@ impl HeadCorrelation {
     }
 
     fn cell(&self) -> Cell {
-        Cell::value(Kind::Number, self.r, self.interval).as_estimate()
+        Cell::value(Kind::Number, self.r, self.interval).into_estimate()
     }
 }
 
@@ -239,9 +240,10 @@ fn predictors(frame: &Frame) -> Option<Table> {
         let itself = if restores { "what it carries" } else { "its cost" };
         rows.extend(Predictor::of(frame, model, itself.to_owned(), lost.clone(), &lost));
     }
-    let (title, with) = match restores {
-        true => ("Prediction of what heads carry", "carries: the log-probability that it restores"),
-        false => ("Prediction of the cost of heads", "costs: the loss of log-probability without it"),
+    let (title, with) = if restores {
+        ("Prediction of what heads carry", "carries: the log-probability that it restores")
+    } else {
+        ("Prediction of the cost of heads", "costs: the loss of log-probability without it")
     };
     let note = format!(
         "How well other measurements of heads, of the untreated passes, predict on one half of the prompts what a head {with} on the \

@@ -31,9 +31,10 @@ pub(super) fn screen(frame: &Frame) -> Screen {
         tables.push(ScreenTable { title, ..ScreenTable::below(table) });
     }
     for table in [heads_out, dearest(frame), predictors(frame)].into_iter().flatten() {
-        tables.push(match tables.is_empty() {
-            true => ScreenTable::of_run("Costs of heads", frame, table),
-            false => ScreenTable::below(table),
+        tables.push(if tables.is_empty() {
+            ScreenTable::of_run("Costs of heads", frame, table)
+        } else {
+            ScreenTable::below(table)
         });
     }
     let mut notes = Vec::new();

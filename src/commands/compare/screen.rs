@@ -34,9 +34,10 @@ pub(super) fn screen(comparison: &Comparison, pairs: &str, are_named: bool) -> S
     let in_one_table = if is_several { 1 } else { shown.len().max(1) };
     let mut tables = Vec::new();
     for table in shown.chunks(in_one_table).filter_map(|metrics| layout.table(&rows, metrics)) {
-        tables.push(match tables.is_empty() {
-            true => ScreenTable { title: layout.title(), shared: layout.shared(&rows, pairs), table },
-            false => ScreenTable::below(table),
+        tables.push(if tables.is_empty() {
+            ScreenTable { title: layout.title(), shared: layout.shared(&rows, pairs), table }
+        } else {
+            ScreenTable::below(table)
         });
     }
     Screen { tables, notes, ..Screen::default() }
@@ -71,9 +72,10 @@ struct Layout {
 impl Layout {
     fn of(comparison: &Comparison, rows: &[Row]) -> Self {
         let model = Column::Model;
-        let models = match comparison.groups.contains(&model) {
-            true => distinct(rows.iter().filter_map(|row| row.group.get(model.name()).cloned())),
-            false => Vec::new(),
+        let models = if comparison.groups.contains(&model) {
+            distinct(rows.iter().filter_map(|row| row.group.get(model.name()).cloned()))
+        } else {
+            Vec::new()
         };
         Self {
             groups: comparison.groups.iter().copied().filter(|&column| column != model).collect(),
@@ -93,9 +95,10 @@ impl Layout {
 
     /// The column of a row of the comparison.
     fn column(&self, row: &Row) -> String {
-        match self.models.is_empty() {
-            true => compared_words(&row.other),
-            false => row.group.get(Column::Model.name()).cloned().unwrap_or_default(),
+        if self.models.is_empty() {
+            compared_words(&row.other)
+        } else {
+            row.group.get(Column::Model.name()).cloned().unwrap_or_default()
         }
     }
 
@@ -123,9 +126,12 @@ impl Layout {
         shared.extend(seeds.map(|seeds| plural(seeds, "training seed")));
         let least = rows.iter().map(|row| row.difference.n).min();
         let most = rows.iter().map(|row| row.difference.n).max();
-        shared.extend(least.zip(most).map(|(least, most)| match least == most {
-            true => plural(most, pairs),
-            false => format!("{least} to {most} {pairs}s"),
+        shared.extend(least.zip(most).map(|(least, most)| {
+            if least == most {
+                plural(most, pairs)
+            } else {
+                format!("{least} to {most} {pairs}s")
+            }
         }));
         shared
     }

@@ -104,7 +104,7 @@ impl ScoredHead<'_> {
         let score = Estimate::of_means(&self.values.values(), prompts, self.role.number.metric.kind);
         let interval = score.and_then(|score| score.interval);
         Cell::value(self.role.number.metric.kind, score.map(|score| score.value), interval)
-            .as_estimate()
+            .into_estimate()
             .of_several(prompts)
     }
 }

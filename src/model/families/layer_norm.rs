@@ -90,10 +90,7 @@ pub(super) fn falcon(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelConf
     let grouped = raw.flag("new_decoder_architecture", false)?;
     let parallel = raw.flag("parallel_attn", true)?;
     let is_multi_query = !grouped && raw.flag("multi_query", true)?;
-    config.kv_heads = match is_multi_query {
-        true => 1,
-        false => raw.optional_size("num_kv_heads")?.unwrap_or(config.heads),
-    };
+    config.kv_heads = if is_multi_query { 1 } else { raw.optional_size("num_kv_heads")?.unwrap_or(config.heads) };
     ensure!(
         grouped || is_multi_query || config.kv_heads == config.heads,
         "num_kv_heads is {}, but without new_decoder_architecture each of the {} heads has its own",

@@ -65,9 +65,10 @@ fn shown(text: &str, at: Range<usize>) -> String {
     let behind: String = text[at.end..].chars().take(AROUND).collect();
     let words = format!("{}{}{behind}", String::from_iter(before.iter().rev()), &text[at.clone()]);
     let words = format!("…{}…", words.split_whitespace().collect::<Vec<_>>().join(" "));
-    match text.contains('\n') {
-        true => format!("line {}: {words}", 1 + text[..at.start].matches('\n').count()),
-        false => words,
+    if text.contains('\n') {
+        format!("line {}: {words}", 1 + text[..at.start].matches('\n').count())
+    } else {
+        words
     }
 }
 

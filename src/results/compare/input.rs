@@ -39,11 +39,12 @@ impl Input {
         }
         // The manifest of a run folder is of its results, not of other files that somebody put there.
         let beside = results.with_file_name(MANIFEST);
-        let manifest = match results.ends_with(RESULTS) && beside.is_file() {
-            true => Some(Manifest::read(&beside).with_context(|| {
+        let manifest = if results.ends_with(RESULTS) && beside.is_file() {
+            Some(Manifest::read(&beside).with_context(|| {
                 format!("{shown}: its manifest cannot be checked; copy {RESULTS} elsewhere to compare records only")
-            })?),
-            false => None,
+            })?)
+        } else {
+            None
         };
         Ok(Self { name, results, manifest })
     }

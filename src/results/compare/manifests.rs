@@ -195,9 +195,10 @@ fn different_prompts(a: &Manifest, b: &Manifest) -> Option<String> {
         return None;
     }
     let hashes = format!("prompts_sha256 {} and {}", short_hash(&a.prompts_sha256), short_hash(&b.prompts_sha256));
-    Some(match reasons.is_empty() {
-        true => format!("{hashes}, though all settings agree: was one of the runs stopped early?"),
-        false => format!("{} ({hashes})", reasons.join("; ")),
+    Some(if reasons.is_empty() {
+        format!("{hashes}, though all settings agree: was one of the runs stopped early?")
+    } else {
+        format!("{} ({hashes})", reasons.join("; "))
     })
 }
 
