@@ -190,6 +190,24 @@ fn needles_files() -> Vec<(&'static str, String, Option<&'static str>)> {
 }
 
 #[test]
+fn texts_may_begin_with_a_dash() {
+    let bench = Bench::new();
+    bench.write("t.txt", "The river is wide here. The code of the box is 4821. It stands in the hall.");
+    for (question, lead) in [("- What is the code?", "The code is"), ("What is the code?", "--lead: the code is")] {
+        let output = bench
+            .command("prompt --model m --text t.txt --answer 4821 --jsonl -")
+            .args(["--question", question, "--lead", lead])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        let prompt: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let text = prompt["text"].as_str().unwrap();
+        assert!(text.contains(question) && text.contains(lead), "{text}");
+    }
+}
+
+#[test]
 fn needles_are_read_from_json_and_csv_and_mistakes_say_where_they_are() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("needles");

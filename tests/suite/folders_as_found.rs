@@ -43,6 +43,24 @@ fn yarn_reaches_as_far_as_it_was_made_for() {
 }
 
 #[test]
+fn the_original_context_of_yarn_counts_beside_it_too() {
+    let bench = Bench::new();
+    let numbers = |out: &str, original_inside: bool| {
+        edit_json(&bench.path("m/config.json"), |config| {
+            config["max_position_embeddings"] = json!(2048);
+            config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
+            config.as_object_mut().unwrap().remove("original_max_position_embeddings");
+            let place = if original_inside { &mut config["rope_scaling"] } else { config };
+            place["original_max_position_embeddings"] = json!(128);
+        });
+        bench.run(&format!("{NEEDLE} --model m --out {out} -q")).succeeded();
+        let results = bench.read(&format!("{out}/results.csv"));
+        results.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(numbers("outside", false), numbers("inside", true));
+}
+
+#[test]
 fn longrope_is_what_transformers_computes_within_the_original_context_and_beyond() {
     let folder = fixture("repro/phi3-longrope");
     let model = open::load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();

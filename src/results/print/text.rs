@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn decided_changes_have_a_star_and_intervals_go_where_the_page_is_too_narrow() {
-        let cell = Cell { aside: "[-5.5, -1.5]".into(), decided: true, ..Cell::words("-3.5") };
+        let cell = Cell { aside: "[-5.5, -1.5]".into(), estimated: true, decided: true, ..Cell::words("-3.5") };
         let text = |models: usize| {
             let mut columns = vec![words("accuracy %").key()];
             columns.extend((0..models).map(|i| numbers(format!("model {i}"))));
