@@ -212,7 +212,7 @@ fn removals(t: usize) -> Vec<KeyRemoval> {
         removal(Removal::Mask, &all, t / 3..t / 2, &[0..2, 5..9]),
         removal(Removal::Mask, &all, t / 2..t, &[3..t / 4, t / 3..usize::MAX]),
         removal(Removal::Silence, &some_heads, 0..t, &[1..4, t / 5..t / 2]),
-        removal(Removal::SilenceSecond, &all, t / 4..t, &[4..8, t / 2..t - 2]),
+        removal(Removal::SilenceSecond, &all, t / 4..t, &[4..8, t / 2..t.saturating_sub(2)]),
         removal(Removal::Mask, &other_layer, 0..t, &[0..usize::MAX]),
     ]
 }
