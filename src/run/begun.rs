@@ -68,15 +68,19 @@ impl Begun {
         }
     }
 
-    /// Reads that of a folder.
+    /// Reads that of a folder; `None` if the file was lost, and only the keys of prompts tell what they were measured with.
     ///
     /// # Errors
-    /// If the folder has none, or one of another version.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
+    /// If the file cannot be read, or is of another version.
+    pub(super) fn read(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join(BEGUN);
+        if !files::is_there(&path) {
+            return Ok(None);
+        }
         let text = files::input_text(&path, files::CONFIG_MAX).context("not a run that this difftool can continue")?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{} is not of this version of difftool; begin a new run", path.display()))
+        let begun = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not of this version of difftool; begin a new run", path.display()))?;
+        Ok(Some(begun))
     }
 
     /// Writes it into the folder of a new run.

@@ -301,12 +301,20 @@ fn open(series: &[Series], left_out: &[LeftOut], part: &RunPart) -> Result<(RunF
             folder = unfinished.clone();
             check_experiment(folder.path(), experiment)?;
             let there = Begun::read(folder.path())?;
-            there.check_same(&begun, folder.path())?;
-            store = Store::resume(&mut folder, keys)?;
-            if store.finished() < series.iter().map(|series| series.prompts.len()).sum() {
-                there.check_machine(folder.path())?;
+            if let Some(there) = &there {
+                there.check_same(&begun, folder.path())?;
             }
-            begun = there;
+            store = Store::resume(&mut folder, keys)?;
+            let prompts: usize = series.iter().map(|series| series.prompts.len()).sum();
+            match there {
+                Some(there) => {
+                    if store.finished() < prompts {
+                        there.check_machine(folder.path())?;
+                    }
+                    begun = there;
+                }
+                None => begun.write(folder.path())?,
+            }
         }
         RunStart::Merge(shards, out) => {
             let shards = check_shards(shards, experiment, &mut begun, keys)?;

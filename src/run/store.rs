@@ -302,9 +302,10 @@ pub(super) fn check_shards<'a>(
     let mut holder_of: HashMap<u64, usize> = HashMap::new();
     for (shard, folder) in shards.iter().enumerate() {
         check_experiment(folder, experiment)?;
-        let of_shard = Begun::read(folder)?;
-        of_shard.check_same(begun, folder)?;
-        begun.add_machines(&of_shard);
+        if let Some(of_shard) = Begun::read(folder)? {
+            of_shard.check_same(begun, folder)?;
+            begun.add_machines(&of_shard);
+        }
         let mut stored = StoredPrompts::open(folder)?;
         for prompt in &mut stored {
             let JournalLine { index, key, .. } = prompt.line;

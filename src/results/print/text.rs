@@ -26,7 +26,7 @@ pub(crate) fn screen_text(screen: Screen, names: &ShortNames) -> String {
     for note in &notes {
         end += &(wrapped(&escaped(note), "") + "\n");
     }
-    let next = if next.is_empty() { String::new() } else { format!("Next: {next}. ") };
+    let next = if next.is_empty() { String::new() } else { format!("Next: {}. ", escaped(&next)) };
     end += &(wrapped(&format!("{next}More: --tables all."), "") + "\n");
     let mut texts: Vec<ScreenText> = tables.into_iter().map(|table| ScreenText::new(table, names)).collect();
     if texts.is_empty() {
