@@ -111,7 +111,7 @@ def contributions_of_a_row_sum_to_one_and_those_of_a_region_to_its_share(page, f
 
 
 def treatments_are_a_switch_with_what_they_change(browser, tool, folder, shots):
-    run(tool, folder, "explore", "--model", "diff", "--ctx", "1k", "--condition", "mask(noise)", "--condition",
+    run(tool, folder, "explore", "--model", "diff", "--ctx", "1k", "--needles", 1, "--condition", "mask(noise)", "--condition",
         "ablate(best:2:share_out)", "--out", "treated", "-q")
     with open(folder / "treated" / "results.csv", newline="") as file:
         records = list(csv.DictReader(file))
@@ -450,7 +450,7 @@ def one_model_has_its_heads_beside_the_maps(browser, tool, folder, shots):
     home = folder / "models" / "of" / "mine"
     shutil.copytree(ROOT / "assets/models/transformer", home)
     shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
-    run(tool, folder, "explore", "--model", home, "--ctx", 512, "--out", "explore-one", "-q")
+    run(tool, folder, "explore", "--model", home, "--ctx", 512, "--needles", 1, "--out", "explore-one", "-q")
     page = devtools.Page(browser)
     try:
         page.open(folder / "explore-one" / "explore.html")
@@ -544,7 +544,7 @@ def long_prompts_say_what_is_pooled(browser, tool, folder):
     shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
     config = home / "config.json"
     config.write_text(config.read_text().replace('"max_position_embeddings": 4096', '"max_position_embeddings": 6144'))
-    run(tool, folder, "explore", "--model", "./long", "--ctx", 5000, "--out", "explore-long", "-q")
+    run(tool, folder, "explore", "--model", "./long", "--ctx", 5000, "--needles", 1, "--out", "explore-long", "-q")
     page = devtools.Page(browser)
     try:
         page.open(folder / "explore-long" / "explore.html")
@@ -578,7 +578,7 @@ def main():
         return
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        run(tool, folder, "explore", "--ctx", "1k", "--out", "explore", "-q")
+        run(tool, folder, "explore", "--ctx", "1k", "--needles", 1, "--out", "explore", "-q")
         html = folder / "explore" / "explore.html"
         page = devtools.Page(browser)
         try:
