@@ -250,6 +250,14 @@ pub fn input_text(path: &Path, most: u64) -> Result<String> {
     utf8(path, bytes).map_err(|error| Usage(format!("{error:#}")).into())
 }
 
+/// Removes the byte-order mark that some editors put at the beginning of files.
+pub(crate) fn without_byte_order_mark(text: String) -> String {
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) => rest.to_owned(),
+        None => text,
+    }
+}
+
 fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).ok().with_context(|| format!("cannot read {}: not UTF-8", path.display()))
 }

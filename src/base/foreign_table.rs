@@ -52,9 +52,9 @@ fn each_object(
     columns: &[String],
     mut see: impl FnMut(Place, &[&str], DecimalSign) -> Result<()>,
 ) -> Result<()> {
-    let text = files::input_text(path, files::TEXT_MAX)?;
+    let text = files::without_byte_order_mark(files::input_text(path, files::TEXT_MAX)?);
     let mut names = BTreeSet::new();
-    let all = json_objects::each(without_mark(&text), |place, object| {
+    let all = json_objects::each(&text, |place, object| {
         let fields: Vec<Cow<'_, str>> = columns.iter().map(|column| field(object.get(column))).collect();
         let fields: Vec<&str> = fields.iter().map(|field| field.trim()).collect();
         see(place, &fields, DecimalSign::POINT)?;
@@ -76,9 +76,9 @@ pub(crate) fn column_names(path: &Path) -> Result<Vec<String>> {
     if !is_json(path)? {
         return Ok(CsvTable::open(path)?.header.iter().map(|name| name.trim().to_owned()).collect());
     }
-    let text = files::input_text(path, files::TEXT_MAX)?;
+    let text = files::without_byte_order_mark(files::input_text(path, files::TEXT_MAX)?);
     let mut names = Vec::new();
-    json_objects::each(without_mark(&text), |_, object| {
+    json_objects::each(&text, |_, object| {
         if names.is_empty() {
             names.extend(object.into_iter().map(|(name, _)| name));
         }
@@ -93,11 +93,6 @@ fn is_json(path: &Path) -> Result<bool> {
     let read = files::open(path)?.take(BEGINNING).read_to_end(&mut beginning);
     read.with_context(|| format!("cannot read {}", path.display()))?;
     Ok(json_objects::is_json(&beginning))
-}
-
-/// A text without a byte order mark.
-fn without_mark(text: &str) -> &str {
-    text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
 /// A value as a field: texts without their quotes, nothing for `null`.

@@ -52,7 +52,7 @@ pub(crate) fn each(text: &str, mut see: impl FnMut(Place, Map<String, Value>) ->
     }
 }
 
-/// What a text has at its top.
+/// An object, or an array of objects, outside of any other.
 enum Top {
     Object(Map<String, Value>),
     Array(Vec<Object>),

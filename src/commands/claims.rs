@@ -97,7 +97,7 @@ pub(super) struct ClaimsFlags {
     pub replicates: Option<Replicates>,
 }
 
-/// What the needles of claims stand in.
+/// The haystack of the needles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ClaimsHaystack {
@@ -142,7 +142,7 @@ impl ClaimsFlags {
         Difficulty { needles: self.needles.unwrap_or(1), in_needles: self.haystack == Some(ClaimsHaystack::Needles) }
     }
 
-    /// The same claims at a difficulty.
+    /// The same flags with the needles and the haystack of a difficulty.
     fn at(&self, difficulty: Difficulty) -> Self {
         let haystack = difficulty.in_needles.then_some(ClaimsHaystack::Needles);
         Self { needles: Some(difficulty.needles), haystack, ..self.clone() }

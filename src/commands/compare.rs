@@ -11,8 +11,7 @@ use crate::base::files::folder_of;
 use crate::base::hash::sha256_file;
 use crate::base::terminal::escaped;
 use crate::figures::{compared_words, forest, recipe, FigureHeading, ForestPanel};
-use crate::names::Column;
-use crate::names::{distinct, ShortNames};
+use crate::names::{distinct, Column, ShortNames};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::table::plural;
@@ -179,7 +178,8 @@ fn failures(conditions: &[FailIf], comparison: &Comparison) -> Result<Vec<String
 
 /// `diff - transformer (ctx_tok=4096)`.
 fn subject(row: &Row, groups: &[Column]) -> String {
-    let values: Vec<String> = groups.iter().filter_map(|column| Some(group_value(row, *column)?.to_string())).collect();
+    let values: Vec<String> =
+        groups.iter().filter_map(|&column| group_value(row, column)).map(|value| value.to_string()).collect();
     let values = if values.is_empty() { String::new() } else { format!(" ({})", values.join(" ")) };
     format!("{} - {}{values}", row.other, row.baseline)
 }

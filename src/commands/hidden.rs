@@ -5,8 +5,8 @@ use crate::results::screen::{ModelRows, ScreenTable};
 use crate::results::table::{unsigned_zero, Cell};
 use crate::results::{of_model, under, Estimate, Frame, Setting, Verdict};
 
-/// The regions, and what rows call them: the parts of noise stand below it.
-const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "  other needles"), ("filler", "  prose")];
+/// The regions, and what rows call them: noise, and below it its parts.
+const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "other needles"), ("filler", "prose")];
 
 /// The sentence on the table, where there is one.
 pub(super) fn note_on_hidden(frame: &Frame) -> Option<String> {
@@ -40,6 +40,8 @@ pub(super) fn two_changes(nats_change: f64, points_change: Option<f64>, decided:
 /// What hiding a region from the rows of the answer changes in a model.
 struct Change<'a> {
     label: String,
+    /// `true` if its region is a part of noise.
+    is_part: bool,
     model: &'a str,
     log_prob_nats: Estimate,
     accuracy: Option<Estimate>,
@@ -55,11 +57,11 @@ pub(super) fn hidden(frame: &Frame) -> Option<ScreenTable> {
     if frame.settings.len() == 1 {
         return with_intervals(frame, &changes, of_nats, of_points);
     }
-    let mut rows: Vec<&str> = changes.iter().map(|change| change.label.as_str()).collect();
+    let mut rows: Vec<(&str, bool)> = changes.iter().map(|change| (change.label.as_str(), change.is_part)).collect();
     rows.dedup();
     let mut table = ModelRows::new("hidden: nats, points", &frame.models);
-    for row in rows {
-        table.row(row, |model| {
+    for (row, is_part) in rows {
+        table.row(if is_part { format!("  {row}") } else { row.to_owned() }, |model| {
             let at = changes.iter().position(|change| change.label == row && change.model == model);
             at.map_or_else(Cell::none, |at| changes[at].cell([of_nats[at], of_points[at]]))
         });
@@ -74,7 +76,7 @@ fn with_intervals(frame: &Frame, changes: &[Change<'_>], of_nats: &[bool], of_po
     labels.dedup();
     for label in labels {
         let at = |model: &String| changes.iter().position(|change| change.label == label && change.model == model);
-        table.row(format!("{}, nats", label.trim_start()), |model| {
+        table.row(format!("{label}, nats"), |model| {
             at(model).map_or_else(Cell::none, |at| {
                 let change = changes[at].log_prob_nats;
                 Cell { decided: of_nats[at], ..Cell::number_in(change.value, change.interval, nats) }
@@ -100,7 +102,8 @@ fn changes(frame: &Frame) -> Vec<Change<'_>> {
                 let only = [&setting.cuts()[..], &[of_model(model), under(None)]].concat();
                 let Some(log_prob_nats) = frame.estimate(HIDDEN_LOG_PROB.of(region), &only) else { continue };
                 let accuracy = frame.estimate(HIDDEN_ACCURACY.of(region), &only);
-                changes.push(Change { label: label.clone(), model, log_prob_nats, accuracy });
+                let is_part = region != NOISE_REGION;
+                changes.push(Change { label: label.clone(), is_part, model, log_prob_nats, accuracy });
             }
         }
     }

@@ -94,7 +94,7 @@ impl OpenedModels {
     }
 }
 
-/// What names of built-in models may begin with.
+/// Optional prefix of the names of built-in models.
 const BUILT_IN: &str = "built-in:";
 
 /// Default length of a prompt or window, in tokens.

@@ -12,8 +12,7 @@ use crate::measures::MeasureName;
 use crate::names::metric::{
     ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
-use crate::names::{distinct, joined, repeated};
-use crate::names::{Column, Number};
+use crate::names::{distinct, joined, repeated, Column, Number};
 use crate::prompts::NeedlePrompts;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_condition, note_on_limits, Screen, SideBySide};

@@ -9,8 +9,7 @@ use crate::measures::{
     SinkCollector, SinkProbe, TargetCollector, TargetProbe,
 };
 use crate::model::{Agreement, Transformer};
-use crate::names::Region;
-use crate::names::{HeadPlace, LayersAndHeads};
+use crate::names::{HeadPlace, LayersAndHeads, Region};
 use crate::prompts::Prompt;
 use anyhow::Result;
 use std::collections::BTreeMap;

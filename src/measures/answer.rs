@@ -15,8 +15,7 @@ use crate::names::metric::{
     Metric, ACCURACY, ANSWER_LOG_PROB, CANCELLED, HEAD_ATTRIBUTION, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, LAMBDA,
     NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
-use crate::names::HeadPlace;
-use crate::names::Region;
+use crate::names::{HeadPlace, Region};
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use anyhow::{Context, Result};

@@ -8,8 +8,7 @@ use crate::names::metric;
 use crate::names::metric::{
     Metric, ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
-use crate::names::HeadPlace;
-use crate::names::Region;
+use crate::names::{HeadPlace, Region};
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};

@@ -4,8 +4,7 @@ use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMap
 use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use crate::attention::RowProbe;
 use crate::base::values::serde_as_str;
-use crate::names::Region;
-use crate::names::{HeadPlace, LayersAndHeads};
+use crate::names::{HeadPlace, LayersAndHeads, Region};
 use crate::prompts::Prompt;
 use anyhow::{bail, Result};
 use std::collections::BTreeMap;

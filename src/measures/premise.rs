@@ -11,9 +11,7 @@ use crate::attention::{AttentionRow, RowProbe};
 use crate::names::metric::{
     Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION,
 };
-use crate::names::Column;
-use crate::names::HeadPlace;
-use crate::names::Region;
+use crate::names::{Column, HeadPlace, Region};
 use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{number_table, RunTable};
@@ -214,20 +212,12 @@ impl KeyWeights {
 
     /// Cosine of the first list and the second one of another head.
     pub(super) fn cosine_with(&self, other: &Self) -> Option<f64> {
-        let mixed = Self { first: self.first.clone(), second: other.second.clone() };
-        mixed.cosine().map(|cosine| cosine.found)
+        cosine(&self.first, &other.second).map(|cosine| cosine.found)
     }
 
-    /// Cosine of the two lists. `None` with fewer than two keys, where it is always 1, and without weight in a map: below
-    /// [`LEAST_WEIGHT`] the angle depends on which of the smaller weights a device rounds to 0.
+    /// Cosine of the two lists.
     fn cosine(&self) -> Option<WithChance> {
-        let Self { first, second } = self;
-        let has_weight = |list: &[f64]| list.iter().any(|&weight| weight >= LEAST_WEIGHT);
-        let norms = (dot(first, first) * dot(second, second)).sqrt();
-        let sums = first.iter().sum::<f64>() * second.iter().sum::<f64>();
-        let n = first.len();
-        (n > 1 && has_weight(first) && has_weight(second))
-            .then(|| WithChance { found: dot(first, second) / norms, chance: sums / (n as f64 * norms) })
+        cosine(&self.first, &self.second)
     }
 
     /// The weight that the first list shares with `lambda` times the second, Σ min(x_i, y_i). By chance it is
@@ -248,6 +238,17 @@ impl KeyWeights {
         }
         WithChance { found, chance: sum / second.len().max(1) as f64 }
     }
+}
+
+/// Cosine of two lists of weights. `None` with fewer than two keys, where it is always 1, and without weight in a map: below
+/// [`LEAST_WEIGHT`] the angle depends on which of the smaller weights a device rounds to 0.
+fn cosine(first: &[f64], second: &[f64]) -> Option<WithChance> {
+    let has_weight = |list: &[f64]| list.iter().any(|&weight| weight >= LEAST_WEIGHT);
+    let norms = (dot(first, first) * dot(second, second)).sqrt();
+    let sums = first.iter().sum::<f64>() * second.iter().sum::<f64>();
+    let n = first.len();
+    (n > 1 && has_weight(first) && has_weight(second))
+        .then(|| WithChance { found: dot(first, second) / norms, chance: sums / (n as f64 * norms) })
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

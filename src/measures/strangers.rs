@@ -1,11 +1,9 @@
-//! What the agreement of a head's two maps is measured against: the cosine of its first map and the second maps of the other heads of its
-//! layer. Maps of one layer read the same keys, so that any two agree more than permuted keys do.
+//! The control of the agreement of a head's two maps: the cosine of its first map and the second maps of the other heads of its layer. Maps of one layer read the same keys, so that any two agree more than permuted keys do.
 
 use super::premise::{has_region, KeyWeights, NOISE};
 use super::target::TargetSummary;
 use crate::attention::AttentionRow;
-use crate::names::HeadPlace;
-use crate::names::Region;
+use crate::names::{HeadPlace, Region};
 use stats::mean;
 use std::ops::Range;
 
@@ -60,7 +58,7 @@ mod tests {
     use crate::attention::RowProbe as _;
     use crate::prompts::TargetRows;
 
-    /// What is kept of a head whose two maps have these weights on bos, two keys of noise, the answer, and noise.
+    /// The rows of a head whose two maps have these weights on bos, two keys of noise, the answer, and noise.
     fn head(first: [f32; 5], second: [f32; 5]) -> NoiseRows {
         let regions = vec![Region::Bos, Region::Filler, Region::Distractor, Region::Answer, Region::Filler];
         let probe = TargetProbe::new(&[TargetRows { query: None, rows: 4..5, regions }], NoiseRows::default());

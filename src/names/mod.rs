@@ -1,5 +1,5 @@
-//! What everybody says, below everybody: the columns of records and their values, the catalogue of metrics, regions of prompts,
-//! places of heads, and lists of names.
+//! The vocabulary of all other modules: columns of records and their values, the catalogue of metrics, regions of prompts, places of
+//! heads, and lists of names.
 
 pub(crate) mod column;
 mod head;

@@ -14,10 +14,10 @@ use anyhow::{bail, ensure, Context, Result};
 use sha2::{Digest, Sha256};
 
 use super::segment::{self, Sentence};
-use super::text::without_byte_order_mark;
 use super::unwrap;
 use crate::bail_usage;
 use crate::base::files;
+use crate::base::files::without_byte_order_mark;
 use stats::Rng;
 
 /// Sentence templates, and the word lists that fill them.

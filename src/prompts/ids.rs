@@ -1,8 +1,8 @@
 //! Token ids from a file, made with any tokenizer.
 
-use super::text::without_byte_order_mark;
 use crate::bail_usage;
 use crate::base::files;
+use crate::base::files::without_byte_order_mark;
 use anyhow::{Context, Result};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};

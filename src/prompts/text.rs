@@ -41,7 +41,7 @@ impl Text {
         let Ok(text) = String::from_utf8(bytes) else {
             anyhow::bail!("the text {} is not UTF-8", path.display());
         };
-        let text = without_byte_order_mark(text);
+        let text = files::without_byte_order_mark(text);
         if files::looks_like_utf16(&text) {
             bail_usage!("the text {} is UTF-16: save it as UTF-8", path.display());
         }
@@ -112,14 +112,6 @@ impl Text {
                 Ok(of_ids(ids.ids[span].to_vec(), window))
             }
         }
-    }
-}
-
-/// Removes the byte-order mark that some editors put at the beginning of files.
-pub(super) fn without_byte_order_mark(text: String) -> String {
-    match text.strip_prefix('\u{feff}') {
-        Some(rest) => rest.to_owned(),
-        None => text,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::bail_usage;
 use crate::base::files;
+use crate::base::model_files::CONFIG;
 use crate::base::terminal::{arguments, quoted_path};
 use anyhow::{bail, Context, Result};
 use std::fs::{self, File, TryLockError};
@@ -151,13 +152,12 @@ pub(crate) fn other_kind(path: &Path) -> Option<String> {
         let summary = format!("`difftool train {spec} --out {quoted} --summary`");
         return Some(format!("{shown} holds models that difftool trained: {summary} shows how they learned"));
     }
-    let is_model = path.join(CONFIG_FILE).is_file();
+    let is_model = path.join(CONFIG).is_file();
     is_model.then(|| format!("{shown} is the folder of a model: `difftool needle --model {quoted}` measures it"))
 }
 
-/// The spec in a folder of `difftool train`, and the configuration in that of a model.
+/// The spec in a folder of `difftool train`.
 pub(crate) const SPEC: &str = "spec.toml";
-const CONFIG_FILE: &str = "config.json";
 
 /// Folder of the runs without a name.
 const RUNS: &str = "runs";

@@ -3,8 +3,7 @@
 use super::record::UNTREATED;
 use super::{Difference, Estimate};
 use crate::names::metric::{Kind, Label};
-use crate::names::Column;
-use crate::names::ShortNames;
+use crate::names::{Column, ShortNames};
 use serde::Serialize;
 use stats::Interval;
 

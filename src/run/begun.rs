@@ -154,7 +154,7 @@ impl Begun {
 
     /// The kinds of processors that measured: `x86_64 avx2 fma`.
     pub(super) fn kinds(&self) -> Vec<String> {
-        distinct(self.machines.iter().map(Machine::kind))
+        self.machines.iter().map(Machine::kind).collect()
     }
 
     /// Adds the machines of another shard, but for those of kinds that are there.

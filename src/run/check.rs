@@ -8,8 +8,7 @@ use crate::bail_usage;
 use crate::base::memory::{check_fits, size_name};
 use crate::model::open::Model;
 use crate::model::ModelConfig;
-use crate::names::LayersAndHeads;
-use crate::names::Region;
+use crate::names::{LayersAndHeads, Region};
 use crate::prompts::{Grid, PlannedPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
 

@@ -208,7 +208,7 @@ impl Run {
 
     /// Prompts of this part, the finished ones included.
     pub fn prompts(&self) -> usize {
-        self.series.iter().map(|series| series.prompts.len()).sum()
+        self.series.iter().map(Series::count).sum()
     }
 
     /// Prompts on disk; fewer than [`Run::prompts`] if the run was stopped.
@@ -305,7 +305,7 @@ fn open(series: &[Series], left_out: &[LeftOut], part: &RunPart) -> Result<(RunF
                 there.check_same(&begun, folder.path())?;
             }
             store = Store::resume(&mut folder, keys)?;
-            let prompts: usize = series.iter().map(|series| series.prompts.len()).sum();
+            let prompts: usize = series.iter().map(Series::count).sum();
             match there {
                 Some(there) => {
                     if store.finished() < prompts {

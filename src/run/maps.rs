@@ -209,7 +209,7 @@ pub(super) fn add_maps(setup: &Setup, measures: &mut Measures) -> Result<()> {
             check(setup, &setup.grid.prompts())?;
             let mut known = Vec::new();
             for (index, model) in setup.models.iter().enumerate() {
-                // An error of these prompts occurs again in the run, which reports it.
+                // Where these prompts cannot be measured, the answer's share ranks heads.
                 let scores = bringers(setup, index).unwrap_or_default();
                 known.push(KnownHeads { agreements: agreements(&model.transformer)?, scores });
             }
@@ -272,7 +272,7 @@ fn layers_to_draw(setup: &Setup) -> Result<Vec<usize>> {
 fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize {
     let model = &setup.models[index];
     let select = &setup.plan.select;
-    // An error of these prompts occurs again in the run, which reports it.
+    // Where these prompts cannot be measured, attention to the answer decides.
     let scores = bringers(setup, index).unwrap_or_default();
     if let Some((at, _)) = scores.iter().filter(|(at, _)| select.has(**at)).max_by(|a, b| a.1.total_cmp(b.1)) {
         return at.layer;

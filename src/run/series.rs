@@ -28,36 +28,19 @@ pub struct Series {
 }
 
 impl Series {
-    /// The only series of a run.
+    /// A series whose first prompt is number `first` of its run, with the prompts of a shard, which are checked.
     ///
     /// # Errors
     /// Usage errors if its prompts cannot run.
-    pub fn of(setup: Setup, measures: Measures, shard: Option<RunShard>) -> Result<Self> {
-        let mut series = Self::new(setup, measures);
-        series.prepare(0, shard)?;
-        Ok(series)
-    }
-
-    /// A series of a setup, whose prompts are not made yet.
-    fn new(setup: Setup, measures: Measures) -> Self {
-        Self { setup, measures, missed_depths: Vec::new(), pass_bytes: 0, prompts: Vec::new() }
-    }
-
-    /// Makes the prompts of a shard, of which the first is number `first` of the run, and checks that they can run. Returns the
-    /// number of all prompts of the series.
-    ///
-    /// # Errors
-    /// Usage errors if they cannot.
-    pub(super) fn prepare(&mut self, first: u64, shard: Option<RunShard>) -> Result<u64> {
-        let mut prompts = self.setup.grid.prompts();
-        let all = prompts.len() as u64;
+    pub fn of(setup: Setup, measures: Measures, first: u64, shard: Option<RunShard>) -> Result<Self> {
+        let mut prompts = setup.grid.prompts();
         for prompt in &mut prompts {
             prompt.index += first;
             prompt.twin = prompt.twin.map(|twin| twin + first);
         }
-        self.prompts = prompts_of(prompts, shard);
-        Checked { missed_depths: self.missed_depths, pass_bytes: self.pass_bytes } = check(&self.setup, &self.prompts)?;
-        Ok(all)
+        let prompts = prompts_of(prompts, shard);
+        let Checked { missed_depths, pass_bytes } = check(&setup, &prompts)?;
+        Ok(Self { setup, measures, missed_depths, pass_bytes, prompts })
     }
 
     /// Number of its prompts in the run's shard.
@@ -78,10 +61,11 @@ pub fn possible_series(setups: Setups, shard: Option<RunShard>) -> Result<(Vec<S
     let mut first = 0;
     for setup in each {
         let measures = setup.measures()?;
-        let mut series = Series::new(setup, measures);
-        let prepared = series.prepare(first, shard);
-        if let Some(prompts) = keep_possible(series.setup.plan.series, is_only, prepared, &mut left_out)? {
-            first += prompts;
+        let name = setup.plan.series;
+        let all = setup.grid.count().unwrap_or(0) as u64;
+        let series = Series::of(setup, measures, first, shard);
+        if let Some(series) = keep_possible(name, is_only, series, &mut left_out)? {
+            first += all;
             possible.push(series);
         }
     }

@@ -6,9 +6,7 @@ use super::{
 };
 use crate::attention::Removal;
 use crate::kernels::quant::{Quantised, Quantiser};
-use crate::names::Region;
-use crate::names::{hint, repeated};
-use crate::names::{HeadPlace, LayersAndHeads};
+use crate::names::{hint, repeated, HeadPlace, LayersAndHeads, Region};
 use std::str::FromStr;
 use strum::VariantArray;
 

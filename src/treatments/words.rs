@@ -3,9 +3,7 @@
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
 use crate::attention::Removal;
 use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use crate::names::LayersAndHeads;
-use crate::names::Region;
-use crate::names::{distinct, joined};
+use crate::names::{distinct, joined, LayersAndHeads, Region};
 
 /// Returns the name of a condition in words; what is no condition stays as it is.
 pub(crate) fn condition_words(name: &str) -> String {

@@ -11,8 +11,7 @@ use difftool::measures::{
     mean_over_layers, Allocation, Contributions, LayerOutput, LayerSums, TargetCollector, TargetProbe,
 };
 use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
-use difftool::names::Region;
-use difftool::names::{HeadPlace, LayersAndHeads};
+use difftool::names::{HeadPlace, LayersAndHeads, Region};
 use difftool::prompts::TargetRows;
 use proptest::prelude::*;
 use stats::Rng;

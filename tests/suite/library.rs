@@ -79,7 +79,7 @@ fn measured(setup: &Setup, start: RunStart, threads: usize, ledger: Ledger, stop
     let mut prompts = 0;
     pool.install(|| {
         let mut run = Run::prepare(
-            vec![Series::of(setup.clone(), measures, None).unwrap()],
+            vec![Series::of(setup.clone(), measures, 0, None).unwrap()],
             vec![],
             part,
             OutputStyle::default(),

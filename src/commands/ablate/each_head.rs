@@ -4,8 +4,7 @@ use crate::names::metric::{
     Kind, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
     SINK_SHARE_FIRST,
 };
-use crate::names::HeadPlace;
-use crate::names::{Column, Number};
+use crate::names::{Column, HeadPlace, Number};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};

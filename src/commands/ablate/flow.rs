@@ -3,8 +3,7 @@
 use super::changes::{condition_changes, place_columns, Change, Place, CONDITIONS};
 use crate::attention::Removal;
 use crate::names::metric::Kind;
-use crate::names::Column;
-use crate::names::Region;
+use crate::names::{Column, Region};
 use crate::results::difference::correct;
 use crate::results::run_table::RunTable;
 use crate::results::table::{key_column, numbers, Cell, ColumnRole, Table};

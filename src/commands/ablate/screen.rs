@@ -10,7 +10,7 @@ use crate::names::HeadPlace;
 use crate::results::difference::correct;
 use crate::results::screen::{note_on_limits, ModelRows, Screen, ScreenTable};
 use crate::results::table::{fixed, Cell, Table};
-use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting};
+use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, RankedHead, Setting};
 use std::collections::BTreeMap;
 
 /// Heads that are listed of each model.
@@ -160,13 +160,12 @@ fn ranked_heads(frame: &Frame) -> Vec<String> {
     for ranking in distinct(frame.ranked.iter().map(|head| head.ranking.as_str())) {
         let mut of_models = Vec::new();
         for model in &frame.models {
-            let mut heads = frame.ranked.iter().filter(|head| head.ranking == ranking && head.model == *model);
-            let Some(agreement) = heads.clone().next().map(|best| best.agreement.unwrap_or(f64::NAN)) else { continue };
-            let named: Vec<String> = heads
-                .by_ref()
-                .take(NAMED)
-                .map(|head| HeadPlace { layer: head.layer, head: head.head }.to_string())
-                .collect();
+            let heads = frame.ranked.iter().filter(|head| head.ranking == ranking && head.model == *model);
+            let best: Vec<&RankedHead> = heads.take(NAMED).collect();
+            let Some(first) = best.first() else { continue };
+            let agreement = first.agreement.unwrap_or(f64::NAN);
+            let named: Vec<String> =
+                best.iter().map(|head| HeadPlace { layer: head.layer, head: head.head }.to_string()).collect();
             let name = frame.short_name(model);
             of_models.push(if agreement >= LEAST_AGREEMENT {
                 format!("{name} {} ({agreement:.2})", named.join(" "))

@@ -31,7 +31,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     }
 }
 
-/// What all claims share: their length, the needles, of which the standard model answers so many, and training seeds.
+/// Facts of all claims for the first line: tokens, needles, the accuracy of the standard model, training seeds.
 fn shared(frame: &Frame, of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
     let flags = flags(frame);
     let mut shared = vec![plural(flags.ctx_tok(), "token")];

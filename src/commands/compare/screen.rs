@@ -2,8 +2,7 @@
 
 use super::in_short;
 use crate::figures::compared_words;
-use crate::names::Column;
-use crate::names::{distinct, is_short_for};
+use crate::names::{distinct, is_short_for, Column};
 use crate::results::compare::Comparison;
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::{ModelRows, Screen, ScreenTable};

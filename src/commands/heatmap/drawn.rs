@@ -1,9 +1,7 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
 use crate::names::metric::{Kind, HEAD_ATTRIBUTION, LAMBDA, SHARE_OUT};
-use crate::names::HeadPlace;
-use crate::names::Region;
-use crate::names::{Column, Number};
+use crate::names::{Column, HeadPlace, Number, Region};
 use crate::prompts::text_rows;
 use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};

@@ -2,9 +2,7 @@
 
 use super::{joined, DrawnRows, Part};
 use crate::figures::{cells, CellGrid, CellRow, CellScale, Figure, FigureHeading, GridCell, PointEstimate};
-use crate::names::distinct;
-use crate::names::Column;
-use crate::names::HeadPlace;
+use crate::names::{distinct, Column, HeadPlace};
 use crate::results::table::{short, Cell, ColumnRole, Holds};
 use anyhow::Result;
 

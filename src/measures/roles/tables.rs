@@ -4,8 +4,7 @@ use crate::names::metric::{
     Kind, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE,
     RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
 };
-use crate::names::HeadPlace;
-use crate::names::{Column, Number};
+use crate::names::{Column, HeadPlace, Number};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::screen::ModelRows;

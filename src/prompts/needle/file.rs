@@ -12,8 +12,8 @@ use super::plan::NeedlePlan;
 use super::NeedleSpec;
 use crate::bail_usage;
 use crate::base::csv_table::CsvTable;
+use crate::base::files::without_byte_order_mark;
 use crate::base::{files, json_objects};
-use crate::prompts::text::without_byte_order_mark;
 use stats::Rng;
 
 /// The needles of a file.
@@ -64,10 +64,12 @@ impl NeedlesFile {
         let sha256 = crate::base::hash::sha256(&bytes);
         let Ok(text) = String::from_utf8(bytes) else { bail!("the needles {} are not UTF-8 text", path.display()) };
         let text = without_byte_order_mark(text);
-        let needles = match text.trim_start().chars().next() {
-            None => Ok(Vec::new()),
-            Some('{' | '[') => of_json(&text),
-            Some(_) => of_csv(path),
+        let needles = if json_objects::is_json(text.as_bytes()) {
+            of_json(&text)
+        } else if text.trim().is_empty() {
+            Ok(Vec::new())
+        } else {
+            of_csv(path)
         };
         let needles = needles.with_context(|| format!("the needles {}", path.display()))?;
         ensure!(!needles.is_empty(), "the needles {}: the file has none", path.display());

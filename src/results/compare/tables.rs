@@ -60,7 +60,10 @@ pub(super) fn compare_tables(request: &Request) -> Result<Comparison> {
     let [first, _, ..] = request.inputs.as_slice() else {
         bail_usage!("--key {}: name two tables, or more", request.key.join(","));
     };
-    let columns = Columns::of(request, &column_names(first)?)?;
+    let asked = request.key.iter().chain(&request.value).chain(&request.groups);
+    // A comma may be part of a name; otherwise the files need not be read for it.
+    let there = if asked.clone().any(|name| name.contains(',')) { column_names(first)? } else { Vec::new() };
+    let columns = Columns::of(request, &there)?;
     let tables = request.inputs.iter().map(|path| read(path, &columns)).collect::<Result<Vec<_>>>()?;
     let groups = distinct(tables.iter().flat_map(|table| &table.rows).map(|row| row.group.as_str()));
     let mut rows = Vec::new();
@@ -116,7 +119,6 @@ impl Columns {
         let (conditions, fields) = fields.split_at(self.wheres.len());
         let (groups, fields) = fields.split_at(self.groups.len());
         let (cluster, values) = fields.split_at(usize::from(self.cluster.is_some()));
-        let or_missing = |field: &str| if field.is_empty() { MISSING.to_owned() } else { whole(field).to_owned() };
         if !self.wheres.values().zip(conditions).all(|(wanted, field)| wanted.contains(&or_missing(field))) {
             return Ok(None);
         }
@@ -258,6 +260,15 @@ fn read(path: &Path, columns: &Columns) -> Result<KeyedTable> {
     let counts = Counts { records, missing, kept: records - missing, errors: 0 };
     let input = Input { name: file.to_string(), results: path.to_path_buf(), manifest: None };
     Ok(KeyedTable { input, counts, rows, first_keys })
+}
+
+/// A field of a key, a group or a condition.
+fn or_missing(field: &str) -> String {
+    if field.is_empty() {
+        MISSING.to_owned()
+    } else {
+        whole(field).to_owned()
+    }
 }
 
 /// A whole number without the `.0` with which data frames write it where one is missing.
