@@ -10,9 +10,9 @@ mod common;
 use anyhow::{ensure, Result};
 use common::{cpu_model, cpu_seconds, is_real, number, random_model, spread, write};
 use difftool::commands::Experiment;
-use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
 use difftool::run::{check, measure_prompts, Setup};
+use engine::model::DecoderSizes;
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 

@@ -17,16 +17,16 @@ use anyhow::{ensure, Result};
 use candle_core::{Device, Tensor};
 use common::{cpu_model, cpu_seconds, is_real, write};
 use dense::Dense;
-use difftool::attention::{Attend, AttentionRow, Heads, LogitRule, RowCollector, RowProbe, Stream, Variant, Wiring};
-use difftool::kernels::linear;
-use difftool::kernels::simd::{max, sum};
 use difftool::measures::{Contributions, TargetProbe};
-use difftool::names::Region;
-use difftool::prompts::TargetRows;
+use engine::attention::{Attend, AttentionRow, Heads, LogitRule, RowCollector, RowProbe, Stream, Variant, Wiring};
+use engine::kernels::linear;
+use engine::kernels::simd::{max, sum};
+use names::Region;
 use serde::Serialize;
 use stats::Rng;
 use std::ops::Range;
 use std::time::Instant;
+use text::TargetRows;
 
 /// As in `main.rs`.
 #[global_allocator]

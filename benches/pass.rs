@@ -10,13 +10,13 @@ mod common;
 use anyhow::Result;
 use candle_core::{DType, Device, Tensor};
 use common::{cpu_model, is_real, number, random_model, spread, write};
-use difftool::attention::{Attend, Heads, RowProbe, Stream};
-use difftool::kernels::linear;
 use difftool::measures::{Allocation, TargetProbe};
-use difftool::model::{Checkpoint, DecoderSizes, Transformer};
-use difftool::prompts::{needle, Haystack, NeedleSpec, Prompt, Tokenizer};
+use engine::attention::{Attend, Heads, RowProbe, Stream};
+use engine::kernels::linear;
+use engine::model::{Checkpoint, DecoderSizes, Transformer};
 use serde::Serialize;
 use std::time::Instant;
+use text::{needle, Haystack, NeedleSpec, Prompt, Tokenizer};
 
 /// As in `main.rs`.
 #[global_allocator]
@@ -75,7 +75,7 @@ fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> 
     let mut found = Vec::new();
     for _ in 0..rounds {
         let start = Instant::now();
-        // As in `difftool::model::pass::pass`.
+        // As in `engine::model::pass::pass`.
         let stream = Stream::new(&probes).with_needed_rows(config.layers.len() - 1, needed.clone());
         let mut timed = Timed { stream, seconds: 0.0 };
         std::hint::black_box(model.hidden(std::slice::from_ref(&prompt.ids), &mut timed)?);
@@ -94,7 +94,7 @@ fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> 
         seconds_max: seconds[2],
         attention_s: attention[0],
         linear_s: linear[0],
-        peak_bytes: difftool::base::memory::peak_rss_bytes().unwrap_or(0),
+        peak_bytes: base::memory::peak_rss_bytes().unwrap_or(0),
     };
     println!(
         "{variant:12} {:.2} s ({:.2} to {:.2}), of that attention {:.2} s, linear layers {:.2} s; {} MiB at the peak so far",

@@ -12,12 +12,12 @@ use anyhow::{ensure, Context, Result};
 use candle_core::Var;
 use common::{cpu_model, cpu_seconds, is_real, number, spread, write};
 use composed::Composed;
-use difftool::model::{Transformer, Weights};
-use difftool::prompts::Tokenizer;
 use difftool::train::{step, tensors, AdamW, DataSource, TrainSpec};
+use engine::model::{Transformer, Weights};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+use text::Tokenizer;
 
 /// As in `main.rs`. candle's composed ops gain most from it.
 #[global_allocator]

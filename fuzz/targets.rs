@@ -5,15 +5,15 @@
 use candle_core::quantized::gguf_file;
 use candle_core::{Device, Tensor};
 use difftool::commands::Experiment;
-use difftool::model::{Checkpoint, Gguf, ModelConfig, Weights};
-use difftool::prompts::needle::form::{NeedleForm, CITIES, FILE};
-use difftool::prompts::needle::{self, Texts};
-use difftool::prompts::{ChatTemplate, Haystack, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions};
 use difftool::results::manifest::Manifest;
 use difftool::results::record;
 use difftool::train::TrainSpec;
+use engine::model::{Checkpoint, Gguf, ModelConfig, Weights};
 use std::fs;
 use std::path::Path;
+use text::needle::form::{NeedleForm, CITIES, FILE};
+use text::needle::{self, Texts};
+use text::{ChatTemplate, Haystack, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions};
 
 /// A target: its name, also that of its corpus, and what it does with bytes in a folder of its own.
 pub(crate) type Target = (&'static str, fn(&[u8], &Path) -> bool);

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = difftool::prompts::sandbox::serve() {
+    if let Some(code) = text::sandbox::serve() {
         return code;
     }
     // candle's own thread pool spins while it waits; our kernels use rayon's threads.
@@ -19,10 +19,10 @@ fn main() -> ExitCode {
     };
     match difftool::commands::run(&typed) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if difftool::base::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if base::error::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            difftool::say!("difftool: {error:#}");
-            ExitCode::from(difftool::base::error::exit_code(&error))
+            base::say!("difftool: {error:#}");
+            ExitCode::from(base::error::exit_code(&error))
         }
     }
 }
@@ -32,7 +32,7 @@ fn explained(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| std::io::stdout().flush());
     match printed {
         Err(failed) if !error.use_stderr() && failed.kind() != ErrorKind::BrokenPipe => {
-            difftool::say!("difftool: cannot write to standard output: {failed}");
+            base::say!("difftool: cannot write to standard output: {failed}");
             ExitCode::FAILURE
         }
         _ => u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from),

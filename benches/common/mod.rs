@@ -3,12 +3,12 @@
 
 use anyhow::{Context, Result};
 use candle_core::DType;
-use difftool::attention::Variant;
-use difftool::kernels::RopeStyle;
-use difftool::model::{DecoderSizes, ModelConfig, Weights};
-use difftool::prompts::Tokenizer;
+use engine::attention::Variant;
+use engine::kernels::RopeStyle;
+use engine::model::{DecoderSizes, ModelConfig, Weights};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use text::Tokenizer;
 
 /// CPU time of all threads of this process, in seconds.
 #[cfg(unix)]

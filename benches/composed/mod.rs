@@ -5,9 +5,9 @@ use candle_core::{Device, Tensor, Var, D};
 use candle_nn::ops::{log_softmax, rms_norm_slow, silu, softmax};
 use candle_nn::rotary_emb::rope_slow;
 use candle_nn::{Embedding, Linear, Module as _};
-use difftool::attention::LambdaInit;
-use difftool::model::{ModelConfig, Positions};
 use difftool::train::{AdamW, Batch, Gradients};
+use engine::attention::LambdaInit;
+use engine::model::{ModelConfig, Positions};
 use std::collections::BTreeMap;
 
 /// The model, with tables for its context.

@@ -9,14 +9,8 @@ use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
 use super::shared::{Measured, RunFlags};
-use crate::attention::Removal;
-use crate::bail_usage;
-use crate::base::spec_file::flag_defaults;
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
-use crate::names::metric::ACCURACY;
-use crate::names::{HeadPlace, Region};
-use crate::prompts::{Grid, NeedlePrompts};
 use crate::results::folder::HEADS;
 use crate::results::run_table::RunTable;
 use crate::run::{Plan, Run};
@@ -24,15 +18,21 @@ use crate::treatments::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
 };
 use anyhow::Result;
+use base::bail_usage;
+use base::spec_file::flag_defaults;
 use changes::{CONDITIONS, CONTRASTS, HEADS_OUT};
 use clap::{Args, ValueEnum};
 use each_head::{head_rows, EACH_HEAD, EVERY_COST, PREDICTORS};
+use engine::attention::Removal;
 use flow::{conditions_beside_flow, silenced_cells, FLOW};
+use names::metric::ACCURACY;
+use names::{HeadPlace, Region};
 use screen::screen;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use strum::VariantArray as _;
+use text::{Grid, NeedlePrompts};
 
 /// Other needles are what costs, and dozens of passes over a prompt of 1k tokens take seconds.
 /// Heads that are knocked out if nobody says how many, as far as models have so many.

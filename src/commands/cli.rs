@@ -2,8 +2,8 @@
 
 use super::command::{Action, Command};
 use super::COMMANDS;
-use crate::base::files;
 use anyhow::{Context as _, Result};
+use base::files;
 use clap::{Args, FromArgMatches as _};
 use std::fs;
 use std::io::Write as _;
@@ -51,7 +51,7 @@ struct Completions {
 fn completions(args: &Completions) -> Result<()> {
     let mut script = Vec::new(); // the generator would panic on a closed pipe
     clap_complete::generate(args.shell, &mut command_line(), "difftool", &mut script);
-    Ok(crate::base::terminal::stdout().write_all(&script)?)
+    Ok(base::terminal::stdout().write_all(&script)?)
 }
 
 pub(super) static MAN: Command = Command {
@@ -157,7 +157,7 @@ mod tests {
         assert!(help("needle", "samples").ends_with("[default: 2]"), "{}", help("needle", "samples"));
         assert!(help("ablate", "ctx").contains("[default: 1k,") && help("needle", "ctx").contains("[default: 4k,"));
         assert!(help("quantize", "needles").ends_with("[default: 4, of built-in models 40 as far as they have room]"));
-        let built_in = crate::model::open::built_in_names().join(", ");
+        let built_in = engine::model::open::built_in_names().join(", ");
         for command in ["inspect", "needle", "nll"] {
             let help = help(command, "model");
             assert!(help.starts_with(&format!("Built-in model ({built_in})")), "{command}: {help}");

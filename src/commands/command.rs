@@ -2,18 +2,18 @@
 
 use super::measuring::MeasuringFlags;
 use super::shared::{Measured, OutputArgs, PartArgs, RunFlags};
-use crate::base::terminal::quoted;
-use crate::base::values::tokens_name;
 use crate::figures::RunFigure;
-use crate::model::open::BY_DEFAULT;
-use crate::prompts::PromptDefaults;
 use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
 use crate::results::Frame;
 use anyhow::{Context as _, Result};
+use base::terminal::quoted;
 use clap::{ArgMatches, Args, FromArgMatches as _};
+use engine::model::open::BY_DEFAULT;
+use names::values::tokens_name;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use text::PromptDefaults;
 use toml::de::ValueDeserializer;
 
 /// Examples of a command: (description, command line).

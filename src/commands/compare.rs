@@ -5,19 +5,20 @@ mod screen;
 
 use super::command::{Action, Command};
 use super::shared::PageArgs;
-use crate::bail_usage;
-use crate::base::error::{unless_broken_pipe, ExpectationFailed};
-use crate::base::files::folder_of;
-use crate::base::hash::sha256_file;
-use crate::base::terminal::escaped;
-use crate::figures::{compared_words, forest, recipe, FigureHeading, ForestPanel};
-use crate::names::{distinct, Column, ShortNames};
+use crate::figures::{compared_words, panels_of_rows};
 use crate::results::compare::{compare, Comparison, FailIf, PairedSets, Request};
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::table::plural;
 use crate::results::Row;
 use anyhow::{Context as _, Result};
+use base::bail_usage;
+use base::error::{unless_broken_pipe, ExpectationFailed};
+use base::files::folder_of;
+use base::hash::sha256_file;
+use base::terminal::escaped;
 use clap::{Args, FromArgMatches as _, ValueEnum};
+use names::{distinct, Column, ShortNames};
+use plot::{forest, recipe, FigureHeading};
 use print::print;
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -136,7 +137,7 @@ fn check_plot(path: &Path) -> Result<()> {
 /// Draws the rows, one panel for each metric and region, and saves them with their recipe.
 fn draw(comparison: &Comparison, args: &Compare, path: &Path) -> Result<()> {
     let rows = in_short(&comparison.rows);
-    let panels = ForestPanel::of_rows(&rows, &comparison.groups);
+    let panels = panels_of_rows(&rows, &comparison.groups);
     let baselines = distinct(rows.iter().map(|row| compared_words(&row.baseline)));
     let others = distinct(rows.iter().map(|row| compared_words(&row.other)));
     let title = match others.as_slice() {
@@ -154,7 +155,7 @@ fn draw(comparison: &Comparison, args: &Compare, path: &Path) -> Result<()> {
 
 /// The command that draws the figure.
 fn figure_recipe(comparison: &Comparison) -> Result<Vec<(String, String)>> {
-    let mut recipe = recipe(&crate::base::terminal::arguments(), "none", "means over prompts");
+    let mut recipe = recipe(&base::terminal::arguments(), "none", "means over prompts");
     for (place, (input, _)) in comparison.inputs.iter().enumerate() {
         let hash = sha256_file(&input.results)?;
         recipe.push((format!("input {}", place + 1), format!("{} sha256 {hash}", input.name)));

@@ -7,15 +7,15 @@ use super::report::{self, check_page};
 use super::screens::print_tables;
 use super::shared::OutputArgs;
 use super::{start_threads, stop_on_signal};
-use crate::bail_usage;
-use crate::base::error::{is_usage, unless_broken_pipe, ExpectationFailed};
-use crate::base::terminal::quoted_path;
 use crate::figures::RunFigure;
 use crate::results::folder::{check_out, BEGUN, CELLS, COMMAND, EXPERIMENT, RESULTS};
 use crate::results::table::plural;
 use crate::results::Frame;
 use crate::run::{finished_frame, possible_series, Run, RunPart, RunStart, Setups};
 use anyhow::{bail, Context, Result};
+use base::bail_usage;
+use base::error::{is_usage, unless_broken_pipe, ExpectationFailed};
+use base::terminal::quoted_path;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -44,7 +44,7 @@ pub(super) fn execute_typed(command: &'static Command, typed: Typed) -> Result<(
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.
 pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
     let (plans, _) = experiment.plans()?;
-    write!(crate::base::terminal::stdout(), "{}", plans[0].experiment)?;
+    write!(base::terminal::stdout(), "{}", plans[0].experiment)?;
     Ok(())
 }
 
@@ -79,7 +79,7 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
     let (plans, models) = experiment.plans().map_err(|error| with_file(error, part))?;
     if let Some((folder, frame)) = finished_frame(&plans[0], part)? {
         if !output.quiet {
-            crate::say!("the run in {} is finished: nothing to resume", folder.display());
+            base::say!("the run in {} is finished: nothing to resume", folder.display());
         }
         write_report(output, &folder)?;
         if part.shard.is_none() {
@@ -217,16 +217,16 @@ fn say_where(run: &Run, elapsed: Duration) {
     let path = run.folder.path().display();
     let seconds = elapsed.as_secs_f64();
     if let Some(shard) = run.part.shard {
-        crate::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them");
+        base::say!("shard {shard} is in {path} ({seconds:.0} s); `difftool merge` needs all of them");
         return;
     }
     if let Some(words) = run.other_words() {
-        crate::say!("{words}");
+        base::say!("{words}");
     }
-    crate::say!("results, manifest and figures in {path} ({seconds:.0} s)");
+    base::say!("results, manifest and figures in {path} ({seconds:.0} s)");
     let figures = run.figures();
     if !figures.is_empty() {
-        crate::say!("figures: {}; to see them: {OPENER} {}", figures.join(", "), quoted_path(run.folder.path()));
+        base::say!("figures: {}; to see them: {OPENER} {}", figures.join(", "), quoted_path(run.folder.path()));
     }
 }
 

@@ -7,13 +7,13 @@ use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::RunFlags;
 use super::COMMANDS;
-use crate::bail_usage;
-use crate::base::error::Usage;
-use crate::base::{files, spec_file};
-use crate::model::open;
-use crate::names::metric::Metric;
 use crate::run::{Plan, Setups};
 use anyhow::Result;
+use base::bail_usage;
+use base::error::Usage;
+use base::{files, spec_file};
+use engine::model::open;
+use names::metric::Metric;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer as _};
 use std::fmt;
@@ -191,14 +191,14 @@ mod tests {
     use crate::commands::command::Typed;
     use crate::commands::quantize::QuantizeFlags;
     use crate::commands::{command, command_line};
-    use crate::kernels::quant::{Format, Quantised, Scope};
-    use crate::model::device::Dtype;
-    use crate::model::HeadLayout;
-    use crate::prompts::{NeedleForm, Order};
     use crate::run::MapKind;
     use crate::treatments::{Ranking, RowSelection};
     use clap::ValueEnum;
+    use engine::kernels::quant::{Format, Quantised, Scope};
+    use engine::model::device::Dtype;
+    use engine::model::HeadLayout;
     use proptest::prelude::*;
+    use text::{NeedleForm, Order};
 
     const FILE: &str = r#"
 command = "quantize"

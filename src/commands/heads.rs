@@ -7,14 +7,14 @@ use super::shared::{Measured, RunFlags};
 use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{by_role, EVERY_HEAD, ROLES, SINKS, STRONGEST};
-use crate::names::metric::{ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION};
-use crate::prompts::{Grid, NeedlePrompts};
 use crate::results::screen::{note_on_levels, Screen, ScreenTable};
 use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
+use names::metric::{ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION};
 use serde::{Deserialize, Serialize};
+use text::{Grid, NeedlePrompts};
 
 pub(super) static HEADS: Command = Command {
     name: "heads",

@@ -1,9 +1,9 @@
 //! What hiding regions costs, as screens show it.
 
-use crate::names::metric::{HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
 use crate::results::screen::{ModelRows, ScreenTable};
 use crate::results::table::{unsigned_zero, Cell};
 use crate::results::{of_model, under, Estimate, Frame, Setting, Verdict};
+use names::metric::{HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
 
 /// The regions, and what rows call them: noise, and below it its parts.
 const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "other needles"), ("filler", "prose")];

@@ -30,19 +30,19 @@ mod show;
 mod table_args;
 mod train;
 
-use crate::bail_usage;
-use crate::base::error::Usage;
 use crate::measures::MeasureName;
-use crate::names::{distinct, hint};
 use crate::results::differences::DIFFERENCES;
 use crate::results::run_table::RunTable;
 use crate::train::tables::TABLES as TRAINING_TABLES;
 use anyhow::{Context, Error, Result};
+use base::bail_usage;
+use base::error::Usage;
 use clap::ArgMatches;
 pub use cli::command_line;
 use command::{Action, Command};
 use execute::execute_typed;
 pub use experiment::Experiment;
+use names::{distinct, hint};
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -108,7 +108,7 @@ fn table_name(typed: &str) -> Result<&'static str, String> {
     })
 }
 
-/// Runs the command that was typed. See [`crate::base::error`] for exit codes.
+/// Runs the command that was typed. See [`base::error`] for exit codes.
 pub fn run(typed: &ArgMatches) -> Result<()> {
     check_environment()?;
     let (name, flags) = typed.subcommand().expect("the parser requires a command");
@@ -169,9 +169,9 @@ fn stop_on_signal(finished: &'static str) -> Result<Arc<AtomicBool>> {
         ctrlc::set_handler(move || {
             if !flag.swap(true, std::sync::atomic::Ordering::Relaxed) {
                 if std::io::stderr().is_terminal() {
-                    crate::say!(""); // below the bar
+                    base::say!(""); // below the bar
                 }
-                crate::say!("stopping after {finished}; again: at once");
+                base::say!("stopping after {finished}; again: at once");
             }
             if first.get_or_insert_with(Instant::now).elapsed() > SAME_SIGNAL {
                 std::process::exit(130);

@@ -1,11 +1,11 @@
 //! The models of a command, opened when they are first needed.
 
-use crate::bail_usage;
-use crate::base::values::TokenRange;
-use crate::model::open::{self, LoadOptions, OpenedModel};
-use crate::prompts::{NeedlePrompts, PromptDefaults};
 use anyhow::Result;
+use base::bail_usage;
+use engine::model::open::{self, LoadOptions, OpenedModel};
+use names::values::TokenRange;
 use std::cell::OnceCell;
+use text::{NeedlePrompts, PromptDefaults};
 
 /// The models of a run, opened when they are first needed.
 pub struct OpenedModels {

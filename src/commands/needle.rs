@@ -5,26 +5,27 @@ use super::hidden::{hidden, note_on_hidden};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
-use crate::bail_usage;
-use crate::figures::{region_name, Over, Panel, RunFigure, View};
+use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
-use crate::model::generate::MAX_NEW;
-use crate::names::metric::{
-    ACCURACY, ANSWER_REGION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
-    SHARE_OUT,
-};
-use crate::names::{Column, Cut, Number, Value};
-use crate::prompts::{Grid, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_changes, note_on_limits, Screen, ScreenTable, SideBySide};
 use crate::results::table::{Cell, Table};
 use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
+use base::bail_usage;
 use clap::Args;
+use engine::model::generate::MAX_NEW;
+use names::metric::{
+    ACCURACY, ANSWER_REGION, GENERATED_ACCURACY, GENERATED_CONTAINS, NOISE_OUT, SAID_NUMBER, SAID_OTHER_NEEDLE,
+    SHARE_OUT,
+};
+use names::{Column, Cut, Number, Value};
+use plot::region_name;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
+use text::{Grid, NeedlePrompts, PromptDefaults, FILE, QUESTION, RULER};
 
 pub(super) const DEFAULTS: PromptDefaults = PromptDefaults { ctx_tok: CTX_TOK, samples: 2, each: true };
 

@@ -5,20 +5,21 @@ use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
-use crate::bail_usage;
-use crate::base::values::{FileName, TokenRange};
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
 use crate::measures::{ar_hit_definition, nll_side_by_side, positions_drawn};
-use crate::prompts::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
 use crate::results::run_table::RunTable;
 use crate::results::screen::{note_on_changes, Screen, ScreenTable};
 use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
+use base::bail_usage;
+use base::FileName;
 use clap::Args;
+use names::values::TokenRange;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use text::{BosChoice, Grid, OwnText, SpecialTokens, TextWindows};
 
 /// Why there is one length.
 const ONE_LENGTH: &str = "nll pools windows of one length";

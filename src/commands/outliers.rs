@@ -4,21 +4,22 @@ use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
-use crate::base::values::{FileName, TokenRange};
-use crate::figures::{lines, Line, LineAxes, LinePanel};
 use crate::measures::{outliers_side_by_side, CHANNELS};
 use crate::measures::{MeasureName, OutlierMeasure, Outliers, PassKey};
-use crate::names::metric::{SINK_RATE, TOKEN_KINDS};
-use crate::names::Number;
-use crate::prompts::{Grid, OwnText, TextWindows};
 use crate::results::screen::{Screen, ScreenTable, SideBySide};
 use crate::results::Frame;
 use crate::run::{Plan, Run};
 use anyhow::Result;
+use base::FileName;
 use clap::Args;
+use names::metric::{SINK_RATE, TOKEN_KINDS};
+use names::values::TokenRange;
+use names::Number;
+use plot::{lines, Line, LineAxes, LinePanel};
 use serde::{Deserialize, Serialize};
 use stats::Tally;
 use std::path::PathBuf;
+use text::{Grid, OwnText, TextWindows};
 
 /// Least number of tokens that are pooled by default.
 const POOLED_TOK: usize = 50_000;

@@ -55,7 +55,7 @@ fn say_missed_depths<'a>(missed: impl Iterator<Item = &'a MissedDepth>) {
         let ends =
             [real().fold(f64::MAX, f64::min), real().fold(f64::MIN, f64::max)].map(|depth| format!("{depth:.0}"));
         let depths = if ends[0] == ends[1] { &ends[0] } else { &ends.join(" to ") };
-        crate::say!("{ctx_tok} tokens: depths are {depths} % instead of {}", asked.join(", "));
+        base::say!("{ctx_tok} tokens: depths are {depths} % instead of {}", asked.join(", "));
     }
 }
 
@@ -65,7 +65,7 @@ fn announce(run: &Run) {
     let names: Vec<&str> = setup.models.iter().map(|m| m.name.as_str()).collect();
     let shard = run.part.shard.map_or(String::new(), |shard| format!(" (shard {shard})"));
     let resumed = if run.resumed > 0 { format!(", {} of them done", run.resumed) } else { String::new() };
-    crate::say!(
+    base::say!(
         "{}{shard}{} on {}{resumed} -> {}",
         plural(run.prompts(), "prompt"),
         conditions_in_words(run),
@@ -73,14 +73,14 @@ fn announce(run: &Run) {
         run.folder.path().display()
     );
     if let Some(kinds) = run.processors() {
-        crate::say!(
+        base::say!(
             "shards were measured on processors of several kinds, whose sums differ in their last bits: {}",
             kinds.join("; ")
         );
     }
     say_missed_depths(run.missed_depths());
     if let Some(copy) = run.put_aside() {
-        crate::say!(
+        base::say!(
             "what follows {} is damaged and measured again; {} and results.csv beside it keep what was there",
             plural(run.resumed, "finished prompt"),
             copy.display()
@@ -89,11 +89,11 @@ fn announce(run: &Run) {
     for info in setup.models.iter().map(|model| &model.info).filter(|info| info.path.is_some()) {
         if let Some(bos) = &info.bos {
             let chat = if info.chat_template_sha256.is_some() { ", in its chat template" } else { "" };
-            crate::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
+            base::say!("{}: {}; prompts begin with {bos}{chat}", info.name, info.layout);
         }
         if let Some(opening) = &info.answer_opening {
             let name = &info.name;
-            crate::say!("{name}: its chat template leaves the answer open (a thinking block or a channel); answers follow {opening:?}");
+            base::say!("{name}: its chat template leaves the answer open (a thinking block or a channel); answers follow {opening:?}");
         }
     }
 }
@@ -148,7 +148,7 @@ impl ProgressReporter {
         if self.said.elapsed() >= LINE_INTERVAL && done < all {
             self.said = Instant::now();
             let left = HumanDuration(self.bar.eta());
-            crate::say!("{done} of {all} prompts{}, about {left} left", self.conditions);
+            base::say!("{done} of {all} prompts{}, about {left} left", self.conditions);
         }
     }
 }

@@ -3,18 +3,18 @@
 use super::command::{Action, Command};
 use super::models::OpenedModels;
 use super::needle::DEFAULTS;
-use crate::bail_usage;
-use crate::base::{files, terminal};
 use crate::measures::region_ranges;
-use crate::model::open::LoadOptions;
-use crate::names::Region;
-use crate::prompts::{Grid, NeedlePrompts, PlannedPrompt, Prompt, PromptSpec, Sources, Tokenizer};
 use anyhow::Result;
+use base::bail_usage;
+use base::{files, terminal};
 use clap::{Args, FromArgMatches as _};
+use engine::model::open::LoadOptions;
+use names::Region;
 use serde_json::{json, Value};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use text::{Grid, NeedlePrompts, PlannedPrompt, Prompt, PromptSpec, Sources, Tokenizer};
 
 pub(super) static PROMPT: Command = Command {
     name: "prompt",

@@ -4,16 +4,8 @@ use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, PROMPTS};
 use super::shared::{grid, Measured, RunFlags};
-use crate::bail_usage;
-use crate::base::spec_file::flag_defaults;
 use crate::figures::{Over, Panel, RunFigure, View};
-use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
 use crate::measures::MeasureName;
-use crate::names::metric::{
-    ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
-};
-use crate::names::{distinct, joined, repeated, Column, Number};
-use crate::prompts::NeedlePrompts;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_condition, note_on_limits, Screen, SideBySide};
 use crate::results::table::{key_column, words, Cell, Table, TableColumn};
@@ -21,8 +13,16 @@ use crate::results::{ConditionFacts, Frame, Purpose};
 use crate::run::Plan;
 use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
+use base::bail_usage;
+use base::spec_file::flag_defaults;
 use clap::Args;
+use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::metric::{
+    ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+};
+use names::{distinct, joined, repeated, Column, Number};
 use serde::{Deserialize, Serialize};
+use text::NeedlePrompts;
 
 pub(super) static QUANTIZE: Command = Command {
     name: "quantize",

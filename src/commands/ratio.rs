@@ -8,9 +8,6 @@ use super::needle::REGIONS;
 use super::shared::{grid, Measured, RunFlags};
 use crate::figures::{RunFigure, View};
 use crate::measures::MeasureName;
-use crate::names::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
-use crate::names::{Column, Number};
-use crate::prompts::NeedlePrompts;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_changes, note_on_limits, Screen, SideBySide};
 use crate::results::table::Table;
@@ -18,7 +15,10 @@ use crate::results::Frame;
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
+use names::metric::{ANSWER_REGION, ENTROPY, NOISE_ABS, NOISE_OUT, SHARE_ABS, SHARE_OUT, SINK_SHARE_FIRST};
+use names::{Column, Number};
 use serde::{Deserialize, Serialize};
+use text::NeedlePrompts;
 
 pub(super) static RATIO: Command = Command {
     name: "ratio",

@@ -3,16 +3,16 @@
 use super::command::{Action, Command};
 use super::compare::{in_short, talk};
 use super::screens::{screen, tables};
-use crate::bail_usage;
-use crate::base::files::{folder_of, replace};
-use crate::base::html::is_page;
-use crate::names::Column;
+use crate::html::is_page;
 use crate::report::{html, markdown, title, ComparedRuns, Report, SavedRun, Section};
 use crate::results::compare::{compare, Request};
 use crate::results::differences::SETTING;
 use crate::results::table::Table;
 use anyhow::{Context, Result};
+use base::bail_usage;
+use base::files::{folder_of, replace};
 use clap::{Args, FromArgMatches as _, ValueEnum};
+use names::Column;
 use std::fs;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ fn run(args: &ReportFlags) -> Result<()> {
     check(args)?;
     let runs = args.runs.iter().map(|folder| SavedRun::read(folder)).collect::<Result<Vec<_>>>()?;
     if let Some(other) = runs.iter().find(|run| run.manifest.tool != runs[0].manifest.tool).filter(|_| !args.quiet) {
-        crate::say!(
+        base::say!(
             "{} is of difftool {} and {} of {}: their numbers may differ for that alone",
             runs[0].folder.display(),
             runs[0].manifest.tool,
@@ -144,7 +144,7 @@ fn compared(folders: &[PathBuf], runs: &[SavedRun]) -> Result<ComparedRuns> {
 
 fn write(args: &ReportFlags, page: &str) -> Result<()> {
     match file(args) {
-        None => Ok(crate::base::terminal::stdout().write_all(page.as_bytes())?),
+        None => Ok(base::terminal::stdout().write_all(page.as_bytes())?),
         Some(path) => write_whole(path, page, args.quiet),
     }
 }
@@ -177,7 +177,7 @@ fn check(args: &ReportFlags) -> Result<()> {
 fn write_whole(path: &Path, page: &str, quiet: bool) -> Result<()> {
     replace(path, |partial| Ok(fs::write(partial, page)?))?;
     if !quiet {
-        crate::say!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
+        base::say!("report in {} ({} KiB)", path.display(), page.len().div_ceil(1024));
     }
     Ok(())
 }

@@ -5,14 +5,14 @@ use super::execute::{execute, print_experiment};
 use super::experiment::Experiment;
 use super::shared::{all_in_short_help, OutputArgs, PartArgs};
 use super::{start_threads, wrong_command_error};
-use crate::bail_usage;
-use crate::base::memory::{peak_rss_bytes, size_name};
-use crate::base::terminal::escaped;
 use crate::results::folder::EXPERIMENT;
 use crate::results::table::plural;
 use crate::run::{possible_series, RunPart, RunShard, RunStart, Series};
 use crate::train::TrainSpec;
 use anyhow::Result;
+use base::bail_usage;
+use base::memory::{peak_rss_bytes, size_name};
+use base::terminal::escaped;
 use clap::{Args, FromArgMatches as _};
 use serde_json::json;
 use std::io::Write as _;
@@ -99,7 +99,7 @@ fn dry_run(mut experiment: Experiment, output: &OutputArgs, shard: Option<RunSha
     let passes = series.iter().map(|series| series.pass_bytes).max().unwrap_or(0);
     let needed = passes + peak_rss_bytes().unwrap_or(0);
     let names: Vec<&str> = series[0].setup.models.iter().map(|model| model.name.as_str()).collect();
-    let mut out = crate::base::terminal::stdout();
+    let mut out = base::terminal::stdout();
     let conditions = series.iter().map(|series| series.setup.conditions.len()).max().unwrap_or(1);
     if output.tables.json {
         let plan = json!({ "prompts": prompts, "models": names, "conditions": conditions, "memory_bytes": needed });

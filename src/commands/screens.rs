@@ -38,10 +38,10 @@ pub(super) fn screen(frame: &Frame) -> Screen {
 mod tests {
     use super::super::{command_line, COMMANDS};
     use super::*;
-    use crate::model::open::BY_DEFAULT;
-    use crate::results::manifest::ModelInfo;
     use crate::results::print::{chosen_text, screen_text, Tables};
     use crate::results::About;
+    use engine::model::open::BY_DEFAULT;
+    use names::ModelInfo;
 
     #[test]
     fn what_is_next_is_a_command_for_the_models_of_the_run() {

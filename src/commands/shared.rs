@@ -3,23 +3,24 @@
 use super::models::{OpenedModels, CTX_TOK};
 use super::table_args::TableArgs;
 use super::MOST_THREADS;
-use crate::base::spec_file::{flag_defaults, is_default};
-use crate::base::values::{FileName, IndexRange, TokenRange};
-use crate::figures::Page;
-use crate::model::open::{self, LoadOptions};
-use crate::names::LayersAndHeads;
-use crate::prompts::{Grid, NeedlePrompts, OwnText, PromptDefaults, TextWindows, OWN_TEXT};
 use crate::results::compare::FailIf;
 use crate::results::folder::RunFolder;
 use crate::run::{OutputStyle, RunPart, RunShard, RunStart};
 use crate::treatments::Condition;
 use anyhow::Result;
+use base::spec_file::{flag_defaults, is_default};
+use base::FileName;
 use clap::{Args, ValueEnum};
+use engine::model::open::{self, LoadOptions};
+use names::values::{IndexRange, TokenRange};
+use names::LayersAndHeads;
+use plot::Page;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use strum::IntoStaticStr;
+use text::{Grid, NeedlePrompts, OwnText, PromptDefaults, TextWindows, OWN_TEXT};
 
 /// Needle prompts, or as many windows of a text if there is one without a question.
 pub(super) fn grid(prompts: &NeedlePrompts) -> Grid {

@@ -6,10 +6,6 @@ use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::measures::MeasureName;
-use crate::names::metric::{ACCURACY, ANSWER_LOG_PROB};
-use crate::names::{Column, Cut, Number};
-use crate::prompts::shots::order_of;
-use crate::prompts::{Grid, ShotsPrompts};
 use crate::results::run_table::{row_columns, sorted_rows, table_of_rows, Content, RunTable};
 use crate::results::screen::{Screen, SideBySide};
 use crate::results::table::{numbers_in, words, Cell, Table};
@@ -17,9 +13,13 @@ use crate::results::{Frame, Query};
 use crate::run::Plan;
 use anyhow::Result;
 use clap::Args;
+use names::metric::{ACCURACY, ANSWER_LOG_PROB};
+use names::{Column, Cut, Number};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use stats::{Interval, Robustness, RESAMPLES};
+use text::shots::order_of;
+use text::{Grid, ShotsPrompts};
 
 pub(super) static SHOTS: Command = Command {
     name: "shots",

@@ -3,13 +3,13 @@
 use super::command::{Action, Command};
 use super::screens::{print_tables, tables};
 use super::table_args::{chosen, TableArgs};
-use crate::bail_usage;
 use crate::report::SavedRun;
 use crate::results::print::write_table;
 use crate::results::record;
 use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::Result;
+use base::bail_usage;
 use clap::{Args, FromArgMatches as _};
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ fn run(args: &Show) -> Result<()> {
         return print_tables(&frame, &args.tables);
     };
     match chosen(tables(&frame), wanted)?.as_slice() {
-        [table] => write_table(table, &mut crate::base::terminal::stdout()),
+        [table] => write_table(table, &mut base::terminal::stdout()),
         several => bail_usage!("--csv: a file holds one table; --tables names {}", several.len()),
     }
 }

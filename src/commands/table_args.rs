@@ -1,13 +1,13 @@
 //! The flags that say which tables are printed, and how.
 
 use super::table_name;
-use crate::bail_usage;
-use crate::names::ShortNames;
 use crate::results::print::{chosen_text, json_of, latex_table, screen_text, Tables};
 use crate::results::screen::Screen;
 use crate::results::table::Table;
 use anyhow::Result;
+use base::bail_usage;
 use clap::Args;
+use names::ShortNames;
 use std::io::Write as _;
 
 /// Which tables are printed, and how.
@@ -33,7 +33,7 @@ impl TableArgs {
         tables: impl FnOnce() -> Vec<Table>,
         names: &ShortNames,
     ) -> Result<()> {
-        let mut out = crate::base::terminal::stdout();
+        let mut out = base::terminal::stdout();
         match &self.tables {
             _ if self.json => writeln!(out, "{:#}", json_of(&tables()))?,
             _ if self.latex => {

@@ -8,17 +8,17 @@ use super::experiment::Experiment;
 use super::shared::FigureArgs;
 use super::table_args::TableArgs;
 use super::{start_threads, stop_on_signal, wrong_command_error};
-use crate::bail_usage;
-use crate::base::files;
-use crate::base::terminal::quoted_path;
-use crate::model::device::{self, DeviceName, Dtype};
-use crate::names::{Column, ShortNames};
 use crate::results::folder::SPEC;
 use crate::results::print::write_table;
 use crate::results::table::plural;
 use crate::train::{tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE};
 use anyhow::{bail, Context, Result};
+use base::bail_usage;
+use base::files;
+use base::terminal::quoted_path;
 use clap::{Args, FromArgMatches as _};
+use engine::model::device::{self, DeviceName, Dtype};
+use names::{Column, ShortNames};
 use progress::TrainReporter;
 use std::fs::File;
 use std::io::Write as _;
@@ -90,7 +90,7 @@ const EXAMPLE: &str = include_str!("../../experiments/example.toml");
 /// Trains or summarises a spec.
 fn run(args: &Train) -> Result<()> {
     if args.example {
-        write!(crate::base::terminal::stdout(), "{EXAMPLE}")?;
+        write!(base::terminal::stdout(), "{EXAMPLE}")?;
         return Ok(());
     }
     let file = args.spec();
@@ -107,7 +107,7 @@ fn run(args: &Train) -> Result<()> {
     if !args.quiet {
         let runs = plural(runs.len(), "run");
         let tokens = spec.total_tokens();
-        crate::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
+        base::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
     }
     let reporter = TrainReporter::new(&spec, &runs, args.quiet);
     let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter);
@@ -129,8 +129,8 @@ fn run(args: &Train) -> Result<()> {
     match outcome.map_err(with_way_on)? {
         TrainOutcome::Finished => {
             summarise_runs(&spec, args)?;
-            crate::say!("models, logs, course.csv, summary.csv and curves in {out}");
-            claims_command(&spec, args.out())?.into_iter().for_each(|command| crate::say!("{command}"));
+            base::say!("models, logs, course.csv, summary.csv and curves in {out}");
+            claims_command(&spec, args.out())?.into_iter().for_each(|command| base::say!("{command}"));
         }
         TrainOutcome::Stopped => bail!("{way_on}"),
     }

@@ -2,7 +2,7 @@
 
 use super::codes::{encode, CodeType, RUN};
 use crate::measures::{PooledMap, Pooling, RowQuantity};
-use crate::names::HeadPlace;
+use names::HeadPlace;
 use std::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

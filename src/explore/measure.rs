@@ -3,14 +3,14 @@
 use super::detail::{Candidate, HeadSketch};
 use super::probe::{ExploreCollector, ExploreProbe, KnownHeads, Resolution};
 use super::stored_pairs::StoredPairs;
-use crate::attention::RowProbe;
 use crate::measures::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::names::{HeadPlace, Region};
-use crate::prompts::{Prompt, Query};
 use anyhow::Result;
+use engine::attention::RowProbe;
+use names::{HeadPlace, Region};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
+use text::{Prompt, Query};
 
 /// Collects the data of one prompt.
 pub(crate) struct ExploreMeasure {

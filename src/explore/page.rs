@@ -4,13 +4,13 @@ use super::detail::PooledQuantity;
 use super::measure::{ModelMaps, PromptFacts};
 use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, StoredHead, ROWS};
 use super::probe::{Resolution, FINEST};
-use crate::base::html::{self, PageCode};
+use crate::html::{self, PageCode};
 use crate::measures::{Pooling, RowQuantity};
-use crate::names::HeadPlace;
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use minijinja::context;
+use names::HeadPlace;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 

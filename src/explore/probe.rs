@@ -3,17 +3,17 @@
 use super::codes::{triangle, CodeType};
 use super::detail::{HeadDetail, HeadSketch, PairCodes, PooledQuantity, TopHeads};
 use super::stored_pairs::StoredPairs;
-use crate::attention::{AttentionRow, RowCollector, RowProbe};
 use crate::measures::{
     Allocation, Contribution, Contributions, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity,
     SinkCollector, SinkProbe, TargetCollector, TargetProbe,
 };
-use crate::model::{Agreement, Transformer};
-use crate::names::{HeadPlace, LayersAndHeads, Region};
-use crate::prompts::Prompt;
 use anyhow::Result;
+use engine::attention::{AttentionRow, RowCollector, RowProbe};
+use engine::model::{Agreement, Transformer};
+use names::{HeadPlace, LayersAndHeads, Region};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use text::Prompt;
 
 /// Exponent of the finest step of pairs. 2^-17 is an eighth of a weight in a uniform row of 16k keys.
 pub(super) const FINEST: i8 = -17;
@@ -326,7 +326,7 @@ mod tests {
     use super::super::codes::RUN;
     use super::*;
     use crate::measures::testing::{random_rows, watch};
-    use crate::prompts::{Needle, Query, Window};
+    use text::{Needle, Query, Window};
 
     /// Symmetric and positive definite: rows have values of three channels.
     const GRAM: [f32; 9] = [2.0, 0.5, 0.0, 0.5, 1.0, -0.25, 0.0, -0.25, 3.0];

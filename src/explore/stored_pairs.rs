@@ -1,10 +1,10 @@
 //! Selection of the (query, key) pairs that are stored individually.
 
 use super::codes::RUN;
-use crate::names::Region;
-use crate::prompts::Prompt;
+use names::Region;
 use serde::Serialize;
 use std::ops::Range;
+use text::Prompt;
 
 /// Longest prompt whose pairs are all stored, in tokens.
 pub(crate) const COMPLETE_TOK: usize = 4096;

@@ -2,16 +2,16 @@
 
 mod grids;
 
-use super::{
-    forest, lines, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes, LinePanel, Page, PointEstimate,
-};
-use crate::names::distinct;
-use crate::names::metric::{Kind, Label};
-use crate::names::Column;
 use crate::results::run_table::RunTable;
 use crate::results::table::{Cell, Holds, Table, MODEL};
 use crate::results::Frame;
 use anyhow::Result;
+use names::distinct;
+use names::metric::{Kind, Label};
+use names::Column;
+use plot::{
+    forest, lines, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes, LinePanel, Page, PointEstimate,
+};
 
 /// A figure of a run. Models are its series; keys of the table that differ between rows, and are not on an axis, make panels.
 pub(crate) struct RunFigure {
@@ -241,7 +241,7 @@ impl<'a> DrawnRows<'a> {
             for column in columns {
                 let mut points: Vec<(f64, PointEstimate)> = self
                     .of_model(part, model)
-                    .filter_map(|row| Some((place_of(row)?, PointEstimate::of_cell(&row[column.place])?)))
+                    .filter_map(|row| Some((place_of(row)?, point_of(&row[column.place])?)))
                     .collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
                 let name = self.frame.short_names.shortened(model);
@@ -273,7 +273,7 @@ impl<'a> DrawnRows<'a> {
         let mut rows = Vec::new();
         for label in distinct(part.rows.iter().map(|row| self.name(condition, row))) {
             for row in part.rows.iter().filter(|row| self.name(condition, row) == label) {
-                let Some(difference) = PointEstimate::of_cell(&row[value]) else { continue };
+                let Some(difference) = point_of(&row[value]) else { continue };
                 rows.push(ForestRow {
                     label: label.clone(),
                     series: self.frame.short_name(&row[self.model].text),
@@ -293,11 +293,18 @@ fn joined(title: &str, part: &str) -> String {
     words.join(" · ")
 }
 
+/// The number of a cell with its interval, in the unit in which they are shown; `None` if it has none.
+fn point_of(cell: &Cell) -> Option<PointEstimate> {
+    let factor = if cell.percent { 100.0 } else { 1.0 };
+    let interval = cell.interval.map(|interval| (factor * interval.lo, factor * interval.hi));
+    Some(PointEstimate { value: factor * cell.exact?, interval })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::ACCURACY;
     use crate::results::table::{key_column, numbers, numbers_of};
+    use names::metric::ACCURACY;
     use stats::Interval;
 
     /// Two models at two lengths with one and two needles, whose accuracy is half of what is given.

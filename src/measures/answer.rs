@@ -8,20 +8,20 @@ use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, 
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, of_region, rounded, HiddenScores, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowProbe};
-use crate::model::gradient::HeadAttributions;
-use crate::model::pass::QueryScore;
-use crate::names::metric::{
+use crate::results::record::Measurement;
+use anyhow::{Context, Result};
+use engine::attention::{AttentionRow, ProbeResult, RowProbe};
+use engine::model::gradient::HeadAttributions;
+use engine::model::pass::QueryScore;
+use names::metric::{
     Metric, ACCURACY, ANSWER_LOG_PROB, CANCELLED, HEAD_ATTRIBUTION, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, LAMBDA,
     NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS, NOISE_SIGNED, SHARE_ABS, SHARE_OUT, SHARE_SIGNED,
 };
-use crate::names::{HeadPlace, Region};
-use crate::prompts::Prompt;
-use crate::results::record::Measurement;
-use anyhow::{Context, Result};
+use names::{HeadPlace, Region};
 use stats::mean;
 use stats::simd::sum;
 use std::ops::Range;
+use text::Prompt;
 
 const REGION_COUNT: usize = Region::ALL.len();
 
@@ -375,8 +375,8 @@ impl TargetSummary for Allocation {
 mod tests {
     use super::super::testing::TestRow;
     use super::*;
-    use crate::attention::{RowCollector, Values};
-    use crate::prompts::TargetRows;
+    use engine::attention::{RowCollector, Values};
+    use text::TargetRows;
 
     /// Regions of keys 0..6: bos, filler, filler, answer, filler, question.
     fn collector() -> Box<TargetCollector<Allocation>> {

@@ -2,20 +2,20 @@
 
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, RowProbe, Trace};
-use crate::model::pass::Predictions;
-use crate::names::metric;
-use crate::names::metric::{
-    Metric, ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
-};
-use crate::names::{HeadPlace, Region};
-use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use anyhow::{Context, Result};
+use engine::attention::{AttentionRow, RowProbe, Trace};
+use engine::model::pass::Predictions;
+use names::metric;
+use names::metric::{
+    Metric, ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
+};
+use names::{HeadPlace, Region};
 use stats::{mean, Divergence, MixedRow, RowChange, TwoMaps};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use text::Prompt;
 
 /// Divergence of the target rows, what cancels of the changes of their two maps, and changes of the output of attention;
 /// negative log-likelihood and changes of the most likely token over prose; changed answers.

@@ -5,16 +5,16 @@
 //! occur in it as whole words of their language, whatever their case; in scripts without spaces, those that it contains.
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::model::generate::{numbers, Generation, StopReason};
-use crate::names::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
-use crate::names::Column;
-use crate::prompts::{folded, is_inside_word, Prompt, Query};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::table::Table;
 use crate::results::Frame;
 use anyhow::Result;
+use engine::model::generate::{numbers, Generation, StopReason};
+use names::metric::{GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE};
+use names::Column;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
+use text::{folded, is_inside_word, Prompt, Query};
 
 /// Scores generated text and pools it.
 #[derive(Default)]
@@ -253,7 +253,7 @@ fn unanswerable(frame: &Frame) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
+    use text::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
     fn exact(text: &str, values: &[&str]) -> Vec<bool> {
         super::exact(text, &Sayable::Numbers.find(text), values)

@@ -1,8 +1,8 @@
 //! Lambda of every row of a head, for variants whose lambda depends on the token.
 
-use crate::attention::{AttentionRow, RowCollector, RowProbe};
-use crate::names::metric::{ANSWER_REGION, CANCELLED, LAMBDA};
 use crate::results::run_table::{Content, RunTable};
+use engine::attention::{AttentionRow, RowCollector, RowProbe};
+use names::metric::{ANSWER_REGION, CANCELLED, LAMBDA};
 
 /// Observes the mix of all rows of differential heads.
 pub(crate) struct LambdaProbe;

@@ -11,7 +11,8 @@ use super::roles::{RolesMeasure, ANSWER_HEADS};
 use super::shape::{ShapeMeasure, SHAPE};
 use super::sink_rate::{SinkRateMeasure, SINK_RATES};
 use super::Measure;
-use crate::names::metric::{
+use crate::results::run_table::RunTable;
+use names::metric::{
     Metric, ACCURACY, ANSWER_FLIPS, ANSWER_LOG_PROB, AR_HIT_SHARE, CANCELLED, CANCELLED_CHANCE, DUPLICATE_TOKEN,
     ENTROPY, ERROR_CANCELLED, GENERATED_ACCURACY, GENERATED_CONTAINS, HEAD_ATTRIBUTION, HIDDEN_ACCURACY,
     HIDDEN_LOG_PROB, INDUCTION, INF_NORM_MAX, KL, KURTOSIS, LAMBDA, LARGEST, MAP_COSINE, MAP_COSINE_CHANCE,
@@ -21,7 +22,6 @@ use crate::names::metric::{
     SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_1_OVER_MEDIAN, TOP_K, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
     VALUE_NORM_FIRST,
 };
-use crate::results::run_table::RunTable;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use strum::VariantArray;

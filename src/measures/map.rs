@@ -2,15 +2,15 @@
 
 use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::attention::RowProbe;
-use crate::base::values::serde_as_str;
-use crate::names::{HeadPlace, LayersAndHeads, Region};
-use crate::prompts::Prompt;
 use anyhow::{bail, Result};
+use engine::attention::RowProbe;
+use names::serde_as_str;
+use names::{HeadPlace, LayersAndHeads, Region};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use text::Prompt;
 
 /// Attention maps of chosen heads of each model.
 pub(crate) struct MapMeasure {

@@ -62,20 +62,20 @@ pub use strangers::{of_strangers, NoiseRows};
 pub(crate) use target::region_ranges;
 pub use target::{TargetCollector, TargetProbe, TargetSummary};
 
-use crate::attention::{ProbeResult, RowProbe, Stream, Trace};
-use crate::model::generate::Generation;
-use crate::model::gradient::HeadAttributions;
-use crate::model::pass::{Predictions, QueryScore};
-use crate::model::Transformer;
-use crate::names::metric::Metric;
-use crate::names::{HeadPlace, Region};
-use crate::prompts::{Prompt, Tokenizer};
 use crate::results::record::{widen, Identity, Measurement};
 use anyhow::{Context, Result};
+use engine::attention::{ProbeResult, RowProbe, Stream, Trace};
+use engine::model::generate::Generation;
+use engine::model::gradient::HeadAttributions;
+use engine::model::pass::{Predictions, QueryScore};
+use engine::model::Transformer;
+use names::metric::Metric;
+use names::{HeadPlace, Region};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::any::Any;
 use std::collections::BTreeSet;
+use text::{Prompt, Tokenizer};
 
 /// Data of a measure's own type, which it keeps for other conditions or pools over prompts.
 pub type MeasureData = Box<dyn Any + Send + Sync>;

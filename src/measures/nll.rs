@@ -11,16 +11,16 @@ mod tables;
 pub(crate) use tables::{ar_hit_definition, positions_drawn, side_by_side, NLL_DIFFERENCES, NLL_POSITIONS, PREDICTION};
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::names::metric::{nll_of_positions, AR_HIT_SHARE, AR_MAX_COUNT, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER};
-use crate::prompts::{Haystack, Text, Tokenizer};
 use crate::results::record::Measurement;
 use crate::results::{bins, ScoredToken, ScoredWindow};
 use anyhow::{Context, Result};
+use names::metric::{nll_of_positions, AR_HIT_SHARE, AR_MAX_COUNT, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER};
 use stats::mean;
 use stats::Rng;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use text::{Haystack, Text, Tokenizer};
 
 /// Number of sentences of the reference prose: 200 thousand tokens of the embedded tokenizer.
 const REFERENCE_SENTENCES: usize = 13_400;
@@ -179,7 +179,7 @@ fn ar_hits(ids: &[u32], frequent: &Bigrams) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::TokenIds;
+    use text::TokenIds;
 
     #[test]
     fn a_token_that_completes_a_bigram_seen_before_is_a_hit() {

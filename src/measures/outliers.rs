@@ -6,18 +6,18 @@ pub(crate) use tables::{side_by_side, CHANNELS, OUTLIERS};
 
 use super::sinks::{SinkCollector, SinkProbe};
 use super::{decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
-use crate::attention::{AttentionRow, ResidualProbe, RowCollector, RowProbe};
-use crate::names::metric::{
-    top_k, Metric, INF_NORM_MAX, KURTOSIS, LARGEST, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
-};
-use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::MassiveAt;
 use anyhow::Result;
+use engine::attention::{AttentionRow, ResidualProbe, RowCollector, RowProbe};
+use names::metric::{
+    top_k, Metric, INF_NORM_MAX, KURTOSIS, LARGEST, MASSIVE, MEDIAN, SHARE_BEYOND_6_SIGMA, TOP_1_OVER_MEDIAN, TOP_K,
+};
 use serde::{Deserialize, Serialize};
 use stats::simd::max_magnitude;
 use stats::Tally;
 use std::collections::{BTreeMap, BTreeSet};
+use text::Prompt;
 
 /// Ranks of the largest magnitudes, as in the paper's Table 5.
 const RANKS: [usize; 5] = [1, 2, 3, 10, 100];

@@ -28,10 +28,10 @@
 //! contributions of single keys of noise that have at least 1/32 of a row's |a|, of which there are at most 32.
 
 use super::target::TargetSummary;
-use crate::attention::{AttentionRow, Trace};
-use crate::model::Transformer;
-use crate::names::Region;
 use anyhow::{Context, Result};
+use engine::attention::{AttentionRow, Trace};
+use engine::model::Transformer;
+use names::Region;
 use stats::simd::sum_magnitudes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -266,8 +266,8 @@ mod tests {
     use super::super::target::{TargetCollector, TargetProbe};
     use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
-    use crate::prompts::TargetRows;
     use proptest::prelude::*;
+    use text::TargetRows;
 
     /// Contributions that a probe of one target collects from rows, which are passed to it in blocks.
     fn contributions(target: &TargetRows, with_strong_keys: bool, rows: &[TestRow], block: usize) -> Vec<Contribution> {

@@ -1,7 +1,7 @@
 //! Pooled attention maps: rows are added to bins one by one, so that the T x T map is never stored.
 
-use crate::attention::{AttentionRow, RowCollector, RowProbe};
-use crate::names::{HeadPlace, LayersAndHeads};
+use engine::attention::{AttentionRow, RowCollector, RowProbe};
+use names::{HeadPlace, LayersAndHeads};
 use stats::simd::{add_segments, higher_peak, peak_segments};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -297,7 +297,7 @@ fn every(by: usize, edges: &[usize]) -> Vec<usize> {
 mod tests {
     use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
-    use crate::attention::Values;
+    use engine::attention::Values;
     use proptest::prelude::*;
 
     const POOLINGS: [Pooling; 2] = [Pooling::Max, Pooling::Mean];

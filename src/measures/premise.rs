@@ -7,19 +7,19 @@
 use super::strangers::{of_strangers, NoiseRows};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, RowProbe};
-use crate::names::metric::{
-    Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION,
-};
-use crate::names::{Column, HeadPlace, Region};
-use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::table::Table;
 use crate::results::Frame;
 use anyhow::Result;
+use engine::attention::{AttentionRow, RowProbe};
+use names::metric::{
+    Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS, NOISE_REGION,
+};
+use names::{Column, HeadPlace, Region};
 use stats::mean;
 use std::ops::Range;
+use text::Prompt;
 
 /// Number of sets of keys: every region, in the order of [`Region::ALL`], and all regions of noise together.
 const KEY_SETS: usize = Region::ALL.len() + 1;
@@ -280,8 +280,8 @@ fn premise(frame: &Frame) -> Option<Table> {
 mod tests {
     use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
-    use crate::prompts::TargetRows;
     use proptest::prelude::*;
+    use text::TargetRows;
 
     /// Calls `check` with every permutation of a list.
     fn for_each_permutation(list: &mut [f64], from: usize, check: &mut impl FnMut(&[f64])) {

@@ -17,16 +17,16 @@ pub(crate) use tables::{by_role, ANSWER_HEADS, EVERY_HEAD, ROLES, SINKS, STRONGE
 
 use super::target::{share, RowMean};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
-use crate::names::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
-use crate::names::HeadPlace;
-use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use anyhow::Result;
+use engine::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
+use names::metric::{Metric, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE};
+use names::HeadPlace;
 use stats::Rng;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use text::Prompt;
 
 /// Number of random tokens that are repeated once; fewer if the model's context is shorter than twice that.
 const PERIOD: usize = 64;

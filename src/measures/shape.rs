@@ -3,17 +3,17 @@
 use super::sinks::{add_longer, SinkCollector, SinkProbe};
 use super::target::{RowMean, TargetCollector, TargetProbe, TargetSummary};
 use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, RowProbe};
-use crate::names::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
-use crate::names::metric::{NOISE_OUT_NO_SINKS, SHARE_ABS};
-use crate::names::{HeadPlace, Region};
-use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use anyhow::Result;
+use engine::attention::{AttentionRow, RowProbe};
+use names::metric::{ENTROPY, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, VALUE_NORM_FIRST};
+use names::metric::{NOISE_OUT_NO_SINKS, SHARE_ABS};
+use names::{HeadPlace, Region};
 use stats::mean;
 use stats::simd::{add_magnitudes, sum_magnitudes};
 use std::ops::Range;
+use text::Prompt;
 
 /// Entropy of the rows, and sinks.
 pub(crate) struct ShapeMeasure;
@@ -177,8 +177,8 @@ pub(crate) const SHAPE: RunTable = RunTable {
 mod tests {
     use super::super::testing::{random_rows, watch, TestRow};
     use super::*;
-    use crate::prompts::TargetRows;
     use proptest::prelude::*;
+    use text::TargetRows;
 
     fn probe(rows: &[Range<usize>]) -> TargetProbe<RowShapes> {
         let mut targets = Vec::new();

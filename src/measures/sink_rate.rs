@@ -3,15 +3,15 @@
 
 use super::target::{share, RowMean};
 use super::{rounded, Measure, MeasureOutput, ObservedPass};
-use crate::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
-use crate::names::metric::{SINK_RATE, TOKEN_KINDS};
-use crate::prompts::Prompt;
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use anyhow::Result;
+use engine::attention::{AttentionRow, ProbeResult, RowCollector, RowProbe};
+use names::metric::{SINK_RATE, TOKEN_KINDS};
 use stats::mean;
 use stats::Rng;
 use std::collections::BTreeSet;
+use text::Prompt;
 
 /// Tokens of a text: T of the paper.
 const TOKENS: usize = 64;
@@ -106,7 +106,7 @@ pub(crate) const SINK_RATES: RunTable = RunTable {
 mod tests {
     use super::super::testing::{watch, TestRow};
     use super::*;
-    use crate::names::HeadPlace;
+    use names::HeadPlace;
 
     #[test]
     fn the_mean_is_over_all_rows_with_the_first_token_s_own() {

@@ -1,6 +1,6 @@
 //! Attention sinks of a head, found by the attention that each key receives rather than assumed at position 0.
 
-use crate::attention::{AttentionRow, RowCollector, RowProbe};
+use engine::attention::{AttentionRow, RowCollector, RowProbe};
 use stats::simd::{add_magnitudes, sum_magnitudes};
 
 /// Maximum number of sampled rows, spread evenly over the text.

@@ -2,8 +2,8 @@
 
 use super::premise::{has_region, KeyWeights, NOISE};
 use super::target::TargetSummary;
-use crate::attention::AttentionRow;
-use crate::names::{HeadPlace, Region};
+use engine::attention::AttentionRow;
+use names::{HeadPlace, Region};
 use stats::mean;
 use std::ops::Range;
 
@@ -55,8 +55,8 @@ mod tests {
     use super::super::target::{TargetCollector, TargetProbe};
     use super::super::testing::TestRow;
     use super::*;
-    use crate::attention::RowProbe as _;
-    use crate::prompts::TargetRows;
+    use engine::attention::RowProbe as _;
+    use text::TargetRows;
 
     /// The rows of a head whose two maps have these weights on bos, two keys of noise, the answer, and noise.
     fn head(first: [f32; 5], second: [f32; 5]) -> NoiseRows {

@@ -1,11 +1,11 @@
 //! The probe of target rows, those that predict an answer; means over rows, and shares of their keys.
 
-use crate::attention::{AttentionRow, RowCollector, RowProbe};
-use crate::names::Region;
-use crate::prompts::TargetRows;
+use engine::attention::{AttentionRow, RowCollector, RowProbe};
+use names::Region;
 use stats::simd::sum_magnitudes;
 use std::ops::Range;
 use std::sync::Arc;
+use text::TargetRows;
 
 /// Summary of the rows of one target of one head.
 pub trait TargetSummary: Clone + Send + Sync + 'static {

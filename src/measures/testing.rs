@@ -1,7 +1,7 @@
 //! Hand-made rows for tests of probes, passed to them as by the streaming kernel.
 
-use crate::attention::{AttentionRow, RowCollector, RowProbe, Values};
-use crate::kernels::{Mat, Panels};
+use engine::attention::{AttentionRow, RowCollector, RowProbe, Values};
+use engine::kernels::{Mat, Panels};
 use stats::Rng;
 
 /// The contents of an attention row.

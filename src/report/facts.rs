@@ -1,9 +1,9 @@
 //! Facts of a run: command, models, prompts and machine, everything in a section but the results.
 
 use super::input::SavedRun;
-use crate::base::terminal::quoted;
 use crate::results::table::{numbers, plural, short, words, Cell, Table};
 use crate::results::Frame;
+use base::terminal::quoted;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,11 +1,12 @@
 //! Figures of a report, ready to be embedded, with alternative texts.
 
-use crate::figures::{forest, FigureHeading, ForestPanel, Page, SavedFigure};
-use crate::names::Column;
+use crate::figures::panels_of_rows;
 use crate::results::Row;
 use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use names::Column;
+use plot::{forest, FigureHeading, Page, SavedFigure};
 use std::path::Path;
 
 /// A PNG file.
@@ -27,7 +28,7 @@ impl ReportFigure {
         rows.iter().find(|row| row.difference.interval().is_some())?;
         let title = "Differences on the same prompts, with 95 % intervals";
         let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };
-        let figure = forest(&ForestPanel::of_rows(rows, groups), &heading, "difference").ok()?;
+        let figure = forest(&panels_of_rows(rows, groups), &heading, "difference").ok()?;
         let bytes = figure.png(&[("Title".to_owned(), title.to_owned())]).ok()?;
         Some(Self { file: "differences".to_owned(), saved: SavedFigure::parse(bytes).ok()? })
     }

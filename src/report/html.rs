@@ -3,12 +3,12 @@
 use super::facts;
 use super::figure::ReportFigure;
 use super::{ComparedRuns, Report, Section};
-use crate::base::html::{self, PageCode};
-use crate::base::terminal::escaped_lines;
 use crate::explore;
+use crate::html::{self, PageCode};
 use crate::results::screen::Chapter;
 use crate::results::table::Table;
 use anyhow::Result;
+use base::terminal::escaped_lines;
 use minijinja::context;
 use minijinja::value::{Serde, Value};
 

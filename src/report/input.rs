@@ -1,14 +1,14 @@
 //! A run folder, read back: its manifest, its records, its figures.
 
 use super::figure::ReportFigure;
-use crate::bail_usage;
-use crate::base::files;
 use crate::results::folder::{other_kind, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
 use crate::results::{About, Frame, Tokens};
 use crate::treatments::condition_facts;
 use anyhow::{ensure, Result};
+use base::bail_usage;
+use base::files;
 use std::path::{Path, PathBuf};
 
 /// A run folder, read for a report.

@@ -16,15 +16,15 @@ pub(crate) use input::SavedRun;
 pub(crate) use markdown::markdown;
 
 use crate::explore::packed;
-use crate::names::distinct;
-use crate::names::metric::{ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
-use crate::names::{Column, Number};
 use crate::results::differences::{differences, differences_of_run, Detail, MOST_CONDITIONS, SETTING};
 use crate::results::screen::{Chapter, Screen};
 use crate::results::table::Table;
 use crate::results::{Frame, Row};
 use anyhow::Result;
 use figure::ReportFigure;
+use names::distinct;
+use names::metric::{ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
+use names::{Column, Number};
 
 /// The contents of a page.
 pub(crate) struct Report {

@@ -1,7 +1,7 @@
 //! What tables and figures need to know of the conditions of a run: `treatments` reads it from their names.
 
-use crate::attention::Removal;
-use crate::names::{HeadPlace, Region};
+use engine::attention::Removal;
+use names::{HeadPlace, Region};
 
 /// A condition of a run.
 #[derive(Clone, Debug, PartialEq)]

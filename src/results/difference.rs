@@ -9,8 +9,8 @@
 use super::pair::{by_prompt, on_shared_keys, pairs, Pair, PromptKey};
 use super::records::RecordRef;
 use super::Estimate;
-use crate::names::column::{Column, Value};
-use crate::names::metric::Kind;
+use names::column::{Column, Value};
+use names::metric::Kind;
 use serde::Serialize;
 use stats::{holm, mean, smallest_detectable, test_mean, Interval, PairedHits, PromptOutcomes, Replicated, LEVEL};
 use std::collections::BTreeMap;

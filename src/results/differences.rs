@@ -7,8 +7,8 @@ use super::record::UNTREATED;
 use super::rows::{Compared, Row};
 use super::run_table::{setting, sorted_rows, RunTable};
 use super::table::{basis, key_column, numbers, words, Cell, ColumnRole, Table, TableRows};
-use crate::names::column::{shown, Column, Value};
-use crate::names::metric::{self, Headline, Number};
+use names::column::{shown, Column, Value};
+use names::metric::{self, Headline, Number};
 
 /// The columns of a table of differences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ mod tests {
             ..Difference::default()
         };
         let row = Row {
-            metric: crate::names::metric::ACCURACY.name.into(),
+            metric: names::metric::ACCURACY.name.into(),
             baseline: "transformer".into(),
             other: "diff".into(),
             group: [("needles".to_owned(), "4".to_owned())].into(),

@@ -2,7 +2,7 @@
 
 use super::pair::by_prompt;
 use super::records::RecordRef;
-use crate::names::metric::Kind;
+use names::metric::Kind;
 use stats::{mean, student, test_mean, wilson_of_groups, Interval, MeanTest, PairedHits, PromptOutcomes};
 use std::collections::{BTreeMap, BTreeSet};
 

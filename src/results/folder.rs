@@ -1,10 +1,10 @@
 //! Run folders and the names of their files. A new run always has a new folder.
 
-use crate::bail_usage;
-use crate::base::files;
-use crate::base::model_files::CONFIG;
-use crate::base::terminal::{arguments, quoted_path};
 use anyhow::{bail, Context, Result};
+use base::bail_usage;
+use base::files;
+use base::model_files::CONFIG;
+use base::terminal::{arguments, quoted_path};
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -237,7 +237,7 @@ fn utc(moment: SystemTime) -> [u64; 6] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::exit_code;
+    use base::error::exit_code;
     use std::time::Duration;
 
     fn moment(unix_s: u64) -> SystemTime {

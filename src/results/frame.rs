@@ -3,21 +3,21 @@
 use super::conditions::Conditions;
 use super::difference::Difference;
 use super::estimate::Estimate;
-use super::manifest::ModelInfo;
 use super::pair::{differences, pairs, Pair, PromptNumbers};
 use super::query::{Query, ResultRow};
 use super::record::{Identity, Record, UNTREATED};
 use super::records::{RecordRef, Records};
 use super::setting::Setting;
 use super::tokens::Tokens;
-use crate::names::column::{millipct, Column, Cut, Value};
-use crate::names::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
-use crate::names::{HeadPlace, Replicates, ShortNames};
-use crate::prompts::shots::order_of;
+use names::column::{millipct, Column, Cut, Value};
+use names::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
+use names::ModelInfo;
+use names::{HeadPlace, Replicates, ShortNames};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use text::shots::order_of;
 
 /// The parts of a manifest that tables need.
 #[derive(Clone, Debug, Default)]
@@ -404,8 +404,8 @@ impl Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::{ACCURACY, ANSWER_LOG_PROB};
     use crate::results::record::Measurement;
+    use names::metric::{ACCURACY, ANSWER_LOG_PROB};
     use std::sync::Arc;
 
     fn record(seed: u64, query: usize, (depth_req_pct, placed): (f64, bool), exact: f64) -> Record {

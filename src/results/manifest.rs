@@ -2,11 +2,12 @@
 //!
 //! It is enough to repeat the run, and to notice differences between runs: `compare` checks manifests first.
 
-use crate::base::files::replace;
-use crate::base::hash::sha256_file;
-use crate::base::machine::{Machine, Tool};
+use crate::machine::{Machine, Tool};
 use crate::results::folder::MANIFEST;
 use anyhow::{ensure, Context, Result};
+use base::files::replace;
+use base::hash::sha256_file;
+use names::ModelInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,59 +56,6 @@ pub struct Manifest {
     pub peak_rss_bytes: Option<u64>,
     /// The other files of the run folder.
     pub outputs: Vec<OutputFile>,
-}
-
-/// State of a model's weights while it runs. Results do not depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WeightsState {
-    /// All of them in memory, as they are computed with.
-    #[default]
-    Expanded,
-    /// In their files: each layer is expanded when its turn comes.
-    Streamed,
-}
-
-/// A model, with hashes of its files.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ModelInfo {
-    /// Name in the results.
-    pub name: String,
-    /// Its folder or GGUF file; missing for a built-in model.
-    pub path: Option<String>,
-    /// `model_type` of its configuration.
-    pub model_type: String,
-    pub variant: String,
-    /// Number of parameters; tied ones count once.
-    pub parameters: u64,
-    /// Number types of the weights on disk.
-    pub weights_dtype: String,
-    /// State of the weights during the run.
-    #[serde(default)]
-    pub weights: WeightsState,
-    /// SHA-256 of `model.safetensors`; for weights in several files, of their hashes.
-    pub weights_sha256: String,
-    /// SHA-256 of `config.json`; of a GGUF file, that of the fields of its architecture.
-    pub config_sha256: String,
-    /// SHA-256 of `tokenizer.json`; empty without one.
-    pub tokenizer_sha256: String,
-    /// The token that needle prompts begin with and where that is configured: `<s> (config)`, `none (template)`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bos: Option<String>,
-    /// SHA-256 of the chat template of needle prompts, if one is used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chat_template_sha256: Option<String>,
-    /// Text between the chat template's generation prompt and an answer, where the generation prompt leaves a thinking block
-    /// open or names no channel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer_opening: Option<String>,
-    /// Description of which heads pair and which keys they read.
-    pub layout: String,
-    /// Description of the logits if they are not scaled products of queries and keys: `after the soft cap at 50`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub logit_tap: Option<String>,
-    /// λ by layer, as a mean if it depends on the token; empty without differential attention.
-    pub lambda: Vec<f64>,
 }
 
 /// A file of a run folder.
@@ -188,7 +136,7 @@ impl Manifest {
 
     /// Reads a manifest.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = crate::base::files::text(path, crate::base::files::CONFIG_MAX)?;
+        let text = base::files::text(path, base::files::CONFIG_MAX)?;
         serde_json::from_str(&text).with_context(|| format!("{} is not a manifest of this version", path.display()))
     }
 }
@@ -212,7 +160,7 @@ mod tests {
     fn hashes_agree_with_sha256sum() {
         // printf abc | sha256sum
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!(crate::base::hash::sha256(b"abc"), abc);
+        assert_eq!(base::hash::sha256(b"abc"), abc);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("x"), "abc").unwrap();
         let output = OutputFile::describe(folder.path(), "x", Some(1)).unwrap();

@@ -9,7 +9,7 @@
 //! 4. **Tabulate.** [Tables](table) as data, those of runs as [values](run_table).
 //! 5. **Print.** [Tables](print) as text, Markdown, JSON and CSV.
 //!
-//! Names, units and headings of metrics are those of the [catalogue](crate::names::metric).
+//! Names, units and headings of metrics are those of the [catalogue](names::metric).
 
 pub mod compare;
 mod conditions;

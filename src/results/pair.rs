@@ -4,7 +4,7 @@
 //! and training seeds, and contrasts, which are differences of differences.
 
 use super::records::RecordRef;
-use crate::names::column::{Column, Value, PROMPT_COLUMNS};
+use names::column::{Column, Value, PROMPT_COLUMNS};
 use stats::mean;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
@@ -37,7 +37,8 @@ pub(crate) fn pairs<'a>([mut baseline, mut other]: [Vec<RecordRef<'a>>; 2], free
     let mut columns = joined_columns(free);
     if let Some(first) = baseline.first().or(other.first()).copied() {
         // Of millions of records, most columns have one value.
-        columns.retain(|column| baseline.iter().chain(&other).any(|record| column.get(record) != column.get(&first)));
+        columns
+            .retain(|column| baseline.iter().chain(&other).any(|record| record.value(*column) != first.value(*column)));
     }
     let order = |a: &RecordRef<'_>, b: &RecordRef<'_>| order(a, b, &columns);
     let mut joined = Pairs::default();
@@ -99,7 +100,10 @@ pub(crate) fn joined_columns(free: &[Column]) -> Vec<Column> {
 fn order(a: &RecordRef<'_>, b: &RecordRef<'_>, columns: &[Column]) -> Ordering {
     let same_identity = std::ptr::eq(a.identity, b.identity);
     let differing = columns.iter().filter(|column| !same_identity || column.is_of_measurement());
-    differing.map(|column| column.get(a).cmp(&column.get(b))).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    differing
+        .map(|&column| a.value(column).cmp(&b.value(column)))
+        .find(|order| order.is_ne())
+        .unwrap_or(Ordering::Equal)
 }
 
 /// Returns the differences b - a of pairs as records, to be paired once more.
@@ -191,7 +195,7 @@ fn prompt_of<'a>(record: &RecordRef<'a>, free: &[Column]) -> PromptKey<'a> {
         let follows_from_seed =
             has_seed && (Column::Task as usize..Column::Seed as usize).contains(&(*column as usize));
         if !follows_from_seed && !free.contains(column) {
-            *value = column.get(record);
+            *value = record.value(*column);
         }
     }
     prompt

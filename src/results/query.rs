@@ -3,8 +3,8 @@
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::records::{RecordRef, Records};
-use crate::names::column::{Column, Cut, Value};
-use crate::names::metric::Number;
+use names::column::{Column, Cut, Value};
+use names::metric::Number;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
@@ -64,7 +64,7 @@ impl Records {
     fn groups<'a>(&'a self, query: &Query<'_>, number: Number<'_>) -> Groups<'a> {
         let mut groups: Groups<'a> = HashMap::new();
         for record in self.of_number(number, query.only, query.rows) {
-            let key = query.rows.iter().map(|column| column.get(&record)).collect();
+            let key = query.rows.iter().map(|&column| record.value(column)).collect();
             groups.entry(key).or_default().push(record);
         }
         groups

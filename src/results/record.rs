@@ -14,6 +14,7 @@ pub use read::read;
 pub(crate) use read::read_each;
 
 use anyhow::{Context, Result};
+use names::is_formula;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::path::Path;
@@ -24,11 +25,6 @@ pub const SCHEMA: u32 = 4;
 
 /// The name of the untreated passes, whose records have no condition.
 pub const UNTREATED: &str = "none";
-
-/// Returns `true` if spreadsheets would evaluate a text as a formula.
-pub fn is_formula(text: &str) -> bool {
-    text.starts_with(['=', '+', '-', '@', '\t', '\r'])
-}
 
 /// Returns a text for a CSV file, with a leading apostrophe if it would be a formula.
 pub fn no_formula(text: &str) -> Cow<'_, str> {
@@ -167,13 +163,26 @@ pub(crate) fn header() -> String {
 /// If the file exists already, or cannot be written.
 pub fn write(path: &Path, records: &[Record]) -> Result<()> {
     let bytes = [header().as_bytes(), &to_bytes(records)?].concat();
-    crate::base::files::create(path, &bytes).with_context(|| format!("cannot write {}", path.display()))
+    base::files::create(path, &bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::{CELL, SHARE_ABS};
+    use names::Column;
+
+    #[test]
+    fn columns_are_those_of_the_record_that_are_not_results() {
+        let results = ["schema", "value", "unit", "n", "error"];
+        let mut expected: Vec<String> =
+            columns().into_iter().filter(|name| !results.contains(&name.as_str())).collect();
+        let mut found: Vec<String> =
+            Column::ALL.iter().filter(|column| **column != Column::Replicate).map(ToString::to_string).collect();
+        expected.sort();
+        found.sort();
+        assert_eq!(found, expected);
+    }
+    use names::metric::{CELL, SHARE_ABS};
     use proptest::prelude::*;
 
     #[test]

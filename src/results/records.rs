@@ -2,10 +2,10 @@
 //! from it.
 
 use super::record::{read_each, Identity, Measurement, Record};
-use crate::names::column::{depth, int, shown, Column, Cut, Value};
-use crate::names::metric::Number;
-use crate::names::HeadPlace;
 use anyhow::Result;
+use names::column::{depth, int, shown, Column, Cut, Value};
+use names::metric::Number;
+use names::HeadPlace;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -49,57 +49,47 @@ impl Quantity {
     }
 }
 
-impl Column {
-    /// Returns a record's value in this column; `None` where it is missing.
-    pub(crate) fn get<'a>(self, record: &RecordRef<'a>) -> Option<Value<'a>> {
-        self.of_identity(record.identity).or_else(|| self.of_quantity(record.quantity))
-    }
-
-    /// Returns the value of a quantity in this column; `None` where it is missing, and in columns of identities.
-    pub(crate) fn of_quantity(self, quantity: &Quantity) -> Option<Value<'_>> {
-        match self {
-            Self::Layer => int(quantity.layer),
-            Self::Head => int(quantity.head),
-            Self::Metric => Some(Value::Text(&quantity.metric)),
-            Self::Region => quantity.region.as_deref().map(Value::Text),
+impl Quantity {
+    /// Its value in a column; `None` where it is missing, and in columns of identities.
+    pub(crate) fn value(&self, column: Column) -> Option<Value<'_>> {
+        match column {
+            Column::Layer => int(self.layer),
+            Column::Head => int(self.head),
+            Column::Metric => Some(Value::Text(&self.metric)),
+            Column::Region => self.region.as_deref().map(Value::Text),
             _ => None,
         }
-    }
-
-    /// Returns the value of an identity in this column; `None` where it is missing, and in columns of measurements.
-    pub(crate) fn of_identity(self, id: &Identity) -> Option<Value<'_>> {
-        match self {
-            Self::Model => Some(Value::Text(&id.model)),
-            Self::Replicate => id.replicate.map(Value::Int),
-            Self::Variant => Some(Value::Text(&id.variant)),
-            Self::Task => Some(Value::Text(&id.task)),
-            Self::CtxTok => int(Some(id.ctx_tok)),
-            Self::Needles => int(id.needles),
-            Self::Retrieve => int(id.retrieve),
-            Self::DepthReqPct => depth(id.depth_req_pct),
-            Self::DepthRealPct => depth(id.depth_real_pct),
-            Self::Cities => id.cities.as_deref().map(Value::Text),
-            Self::Sample => id.sample.map(Value::Int),
-            Self::Seed => id.seed.map(Value::Int),
-            Self::Query => int(id.query),
-            Self::Rows => id.rows.as_deref().map(Value::Text),
-            Self::Condition => id.condition.as_deref().map(Value::Text),
-            Self::Placed => id.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
-            Self::Bits => id.bits.map(|n| Value::Int(n.into())),
-            Self::Scope => id.scope.as_deref().map(Value::Text),
-            Self::Input => int(id.input),
-            Self::Tokens => int(id.tokens),
-            Self::Layer | Self::Head | Self::Metric | Self::Region => None,
-        }
-    }
-
-    /// Returns a record's value in words, `none` where it is missing.
-    pub(crate) fn text(self, record: &RecordRef<'_>) -> String {
-        shown(self.get(record))
     }
 }
 
 impl Identity {
+    /// Its value in a column; `None` where it is missing, and in columns of measurements.
+    pub(crate) fn value(&self, column: Column) -> Option<Value<'_>> {
+        match column {
+            Column::Model => Some(Value::Text(&self.model)),
+            Column::Replicate => self.replicate.map(Value::Int),
+            Column::Variant => Some(Value::Text(&self.variant)),
+            Column::Task => Some(Value::Text(&self.task)),
+            Column::CtxTok => int(Some(self.ctx_tok)),
+            Column::Needles => int(self.needles),
+            Column::Retrieve => int(self.retrieve),
+            Column::DepthReqPct => depth(self.depth_req_pct),
+            Column::DepthRealPct => depth(self.depth_real_pct),
+            Column::Cities => self.cities.as_deref().map(Value::Text),
+            Column::Sample => self.sample.map(Value::Int),
+            Column::Seed => self.seed.map(Value::Int),
+            Column::Query => int(self.query),
+            Column::Rows => self.rows.as_deref().map(Value::Text),
+            Column::Condition => self.condition.as_deref().map(Value::Text),
+            Column::Placed => self.placed.map(|placed| Value::Text(if placed { "true" } else { "false" })),
+            Column::Bits => self.bits.map(|n| Value::Int(n.into())),
+            Column::Scope => self.scope.as_deref().map(Value::Text),
+            Column::Input => int(self.input),
+            Column::Tokens => int(self.tokens),
+            Column::Layer | Column::Head | Column::Metric | Column::Region => None,
+        }
+    }
+
     /// Returns `true` if it is meant where some columns are mentioned: by depth, only the question of each prompt counts whose
     /// needle was put there.
     pub(crate) fn is_meant(&self, mentions: impl Fn(Column) -> bool) -> bool {
@@ -116,6 +106,18 @@ pub(crate) struct RecordRef<'a> {
     pub(crate) value: f64,
     /// Its place among all records that were added, failures among them.
     pub(crate) place: u32,
+}
+
+impl<'a> RecordRef<'a> {
+    /// Its value in a column; `None` where it is missing.
+    pub(crate) fn value(&self, column: Column) -> Option<Value<'a>> {
+        self.identity.value(column).or_else(|| self.quantity.value(column))
+    }
+
+    /// Its value in a column in words, `none` where it is missing.
+    pub(crate) fn text(&self, column: Column) -> String {
+        shown(self.value(column))
+    }
 }
 
 /// A number of a quantity. There are millions of them.
@@ -199,8 +201,8 @@ impl Records {
 
     /// The values of a column, in their order.
     pub(crate) fn values(&self, column: Column) -> BTreeSet<Value<'_>> {
-        let of_identities = self.identities().filter_map(|identity| column.of_identity(identity));
-        of_identities.chain(self.quantities().filter_map(|quantity| column.of_quantity(quantity))).collect()
+        let of_identities = self.identities().filter_map(|identity| identity.value(column));
+        of_identities.chain(self.quantities().filter_map(|quantity| quantity.value(column))).collect()
     }
 
     /// Selects numbers by quantity, in the order in which they were added. Numbers that are not finite are left out, here and
@@ -237,13 +239,13 @@ impl Records {
             } else {
                 quantity.region.as_deref() == number.region
             };
-            let has_values = of_quantity.iter().all(|(column, value)| column.of_quantity(quantity) == *value);
+            let has_values = of_quantity.iter().all(|(column, value)| quantity.value(*column) == *value);
             if is_of_region && has_values && quantity.is_meant(mentions) {
                 let records = numbers.iter().map(|number| self.record(quantity, number));
                 selected.extend(records.filter(|record| {
                     record.value.is_finite()
                         && record.identity.is_meant(mentions)
-                        && of_identity.iter().all(|(column, value)| column.of_identity(record.identity) == *value)
+                        && of_identity.iter().all(|(column, value)| record.identity.value(*column) == *value)
                 }));
             }
         }
@@ -259,7 +261,7 @@ impl Records {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::{ACCURACY, LAMBDA, SHARE_ABS};
+    use names::metric::{ACCURACY, LAMBDA, SHARE_ABS};
 
     fn record(identity: &Arc<Identity>, quantity: Quantity, value: Option<f64>) -> Record {
         let Quantity { metric, region, layer, head, unit } = quantity;

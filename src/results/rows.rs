@@ -3,9 +3,9 @@
 use super::difference::{correct, Difference};
 use super::pair::{pairs, Pair, Pairs};
 use super::records::{Quantity, RecordRef};
-use crate::names::column::{shown, Column, Value};
-use crate::names::metric::{kind_of, metric_name, Label};
 use anyhow::{Context, Result};
+use names::column::{shown, Column, Value};
+use names::metric::{kind_of, metric_name, Label};
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl<'a> Pairing<'a> {
 
     /// Returns the value that both records of a pair have; `None` where it is missing, or what is compared.
     pub(crate) fn shared(&self, pair: &Pair<'a>, column: Column) -> Option<Value<'a>> {
-        column.get(&pair.record).filter(|_| !self.free.contains(&column))
+        pair.record.value(column).filter(|_| !self.free.contains(&column))
     }
 }
 

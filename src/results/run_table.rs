@@ -5,8 +5,8 @@ use super::query::{Query, ResultRow};
 use super::record::UNTREATED;
 use super::setting::Setting;
 use super::table::{basis, key_column, numbers_of, Cell, Table, TableRows};
-use crate::names::column::{Column, Cut, Value};
-use crate::names::metric::{Label, Metric, Number, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
+use names::column::{Column, Cut, Value};
+use names::metric::{Metric, Number, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
 
 /// A table of runs.
 pub(crate) struct RunTable {
@@ -50,23 +50,12 @@ impl RunTable {
     }
 }
 
-impl Number<'_> {
-    pub(crate) fn label(&self) -> Label {
-        Label::of(self.metric, self.region)
-    }
-
-    /// The heading of its column: `answer in output %`.
-    pub(crate) fn heading(&self) -> String {
-        self.metric.heading(self.region)
-    }
-
-    /// Returns `true` if it means anything in a setting: plain text has no answer, and so no noise. What is estimated from
-    /// scored tokens, where a run has them, is not from means of windows.
-    fn applies(&self, frame: &Frame, setting: Setting) -> bool {
-        const OF_TOKENS: [&Metric; 4] = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE];
-        let is_of_answer = self.region == Some(ANSWER_REGION) || self.metric.name.starts_with("noise_");
-        (!is_of_answer || setting.asked > 0) && (!OF_TOKENS.contains(&self.metric) || frame.tokens.0.is_empty())
-    }
+/// Returns `true` if a number means anything in a setting: plain text has no answer, and so no noise. What is estimated from
+/// scored tokens, where a run has them, is not from means of windows.
+fn applies(number: &Number<'_>, frame: &Frame, setting: Setting) -> bool {
+    const OF_TOKENS: [&Metric; 4] = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE];
+    let is_of_answer = number.region == Some(ANSWER_REGION) || number.metric.name.starts_with("noise_");
+    (!is_of_answer || setting.asked > 0) && (!OF_TOKENS.contains(&number.metric) || frame.tokens.0.is_empty())
 }
 
 /// The columns that make rows of a run's tables: model, setting and condition as far as runs have them, then others. Where a
@@ -94,7 +83,7 @@ pub(crate) fn sorted_rows<'a>(frame: &'a Frame, query: &Query<'_>) -> Vec<Result
     for row in &mut rows {
         let setting = setting(query.rows, row);
         for (place, number) in query.numbers.iter().enumerate() {
-            let is_wanted = number.applies(frame, setting);
+            let is_wanted = applies(number, frame, setting);
             let estimate = row.numbers[place].filter(|_| is_wanted);
             row.numbers[place] = estimate.map(|estimate| estimate.within(number.metric.range()));
             row.changes[place].take_if(|_| !is_wanted);

@@ -7,10 +7,10 @@ use super::frame::{of_model, Frame};
 use super::query::{Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
 use super::table::{numbers, plural, words, Cell, Table, TableColumn};
-use crate::names::column::{Column, Cut, Value};
-use crate::names::metric::{Number, ACCURACY};
-use crate::prompts::shots::order_of;
+use names::column::{Column, Cut, Value};
+use names::metric::{Number, ACCURACY};
 use serde::Serialize;
+use text::shots::order_of;
 
 /// What a command prints by default.
 #[derive(Debug, Default)]

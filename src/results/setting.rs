@@ -1,8 +1,8 @@
 //! The setting of prompts.
 
 use super::record::Identity;
-use crate::names::column::Cut;
-use crate::names::column::{Column, Value};
+use names::column::Cut;
+use names::column::{Column, Value};
 
 /// Sizes of prompts that are measured alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,8 +2,8 @@
 
 use super::record::UNTREATED;
 use super::{Difference, Estimate};
-use crate::names::metric::{Kind, Label};
-use crate::names::{Column, ShortNames};
+use names::metric::{Kind, Label};
+use names::{Column, ShortNames};
 use serde::Serialize;
 use stats::Interval;
 

@@ -3,15 +3,15 @@
 
 use super::setup::LeftOut;
 use super::Setup;
-use crate::bail_usage;
-use crate::base::files;
-use crate::base::hash::sha256;
-use crate::base::machine::{Machine, Tool};
-use crate::names::distinct;
+use crate::machine::{Machine, Tool};
 use crate::results::folder::BEGUN;
-use crate::results::manifest::ModelInfo;
 use crate::results::record::SCHEMA;
 use anyhow::{Context, Result};
+use base::bail_usage;
+use base::files;
+use base::hash::sha256;
+use names::distinct;
+use names::ModelInfo;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -4,13 +4,13 @@
 use super::reference::resolver;
 use super::series::parallel_prompts;
 use super::{MapsOfOnePrompt, Plan, Setup};
-use crate::bail_usage;
-use crate::base::memory::{check_fits, size_name};
-use crate::model::open::Model;
-use crate::model::ModelConfig;
-use crate::names::{LayersAndHeads, Region};
-use crate::prompts::{Grid, PlannedPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
 use anyhow::Result;
+use base::bail_usage;
+use base::memory::{check_fits, size_name};
+use engine::model::open::Model;
+use engine::model::ModelConfig;
+use names::{LayersAndHeads, Region};
+use text::{Grid, PlannedPrompt, Prompt, Text, DEPTH_TOLERANCE_PCT};
 
 /// A requested depth that the needle of a prompt misses.
 #[derive(Clone, Debug, PartialEq)]

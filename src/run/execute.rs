@@ -7,21 +7,21 @@ use super::series::{measure_prompts, pooled_records, Series};
 use super::setup::LeftOut;
 use super::store::{check_experiment, check_shards, Store};
 use super::{MissedDepth, OutputStyle, Plan, RunShard, Setup};
-use crate::bail_usage;
-use crate::base::hash::sha256;
 use crate::measures::{Measure, PassKey};
-use crate::prompts::PlannedPrompt;
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
 use crate::results::record;
 use crate::results::{About, Frame};
 use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
+use base::bail_usage;
+use base::hash::sha256;
 use serde_json::{json, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use text::PlannedPrompt;
 
 /// Where a run starts from.
 #[derive(Clone, Debug)]

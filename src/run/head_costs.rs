@@ -4,16 +4,16 @@
 use super::passes::{results, PromptResult};
 use super::{Plan, Setup};
 use crate::measures::AnswerMeasure;
-use crate::names::metric::{ANSWER_LOG_PROB, CELL};
-use crate::names::HeadPlace;
-use crate::prompts::{PlannedPrompt, Prompt, PromptSpec};
 use crate::results::record::Record;
 use crate::treatments::{Condition, HeadSelection, Reference, Replacement, RowSelection, Treatment};
 use anyhow::{anyhow, Result};
+use names::metric::{ANSWER_LOG_PROB, CELL};
+use names::HeadPlace;
 use rayon::prelude::*;
 use stats::Rng;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use text::{PlannedPrompt, Prompt, PromptSpec};
 
 /// Largest and least number of prompts, and the passes that they may take in all: models with many heads have fewer.
 const MOST_PROMPTS: usize = 10;

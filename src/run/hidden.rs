@@ -2,14 +2,14 @@
 
 use super::reference::resolver;
 use super::starts::most_at_once;
-use crate::attention::{Prefix, Removal, Stream};
 use crate::measures::HiddenScores;
-use crate::model::open::Model;
-use crate::model::pass::{continued_passes, first_observed_row, pass, SharedStart};
-use crate::names::Region;
-use crate::prompts::Prompt;
 use crate::treatments::{KeySelection, PromptFindings, Reference, RowSelection, Treatment};
 use anyhow::Result;
+use engine::attention::{Prefix, Removal, Stream};
+use engine::model::open::Model;
+use engine::model::pass::{continued_passes, first_observed_row, pass, SharedStart};
+use names::Region;
+use text::Prompt;
 
 /// What is hidden: noise, its other needles, and its prose.
 const HIDDEN: [&[Region]; 3] = [&Region::NOISE, &[Region::Distractor], &[Region::Filler]];

@@ -2,11 +2,11 @@
 
 use super::Setup;
 use crate::measures::PassKey;
-use crate::model::open::Model;
-use crate::prompts::{CitySet, PlannedPrompt, PromptSpec};
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::Condition;
+use engine::model::open::Model;
 use std::sync::Arc;
+use text::{CitySet, PlannedPrompt, PromptSpec};
 
 /// The columns of a prompt's records that do not depend on the model, the condition or the question.
 fn prompt_identity(setup: &Setup, prompt: &PlannedPrompt) -> Identity {

@@ -3,18 +3,18 @@
 use super::passes::untreated_records;
 use super::reference::bringers;
 use super::{check, MapsOfOnePrompt, Setup};
-use crate::bail_usage;
 use crate::explore::{agreements, ExploreMeasure, KnownHeads, Resolution};
 use crate::measures::{AnswerMeasure, MapMeasure, Measure, Measures, RowQuantity, ShapeMeasure, TokenSpan};
-use crate::names::metric::{ANSWER_REGION, SHARE_ABS, SINK_SHARE_FIRST};
-use crate::names::{HeadPlace, LayersAndHeads};
-use crate::prompts::{Grid, PlannedPrompt};
 use crate::results::DrawnHead;
 use anyhow::Result;
+use base::bail_usage;
 use clap::{Args, ValueEnum};
+use names::metric::{ANSWER_REGION, SHARE_ABS, SINK_SHARE_FIRST};
+use names::{HeadPlace, LayersAndHeads};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use text::{Grid, PlannedPrompt};
 
 /// Settings of `heatmap`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Args)]

@@ -2,14 +2,14 @@
 
 use super::execute::config;
 use super::{Run, RunStart};
-use crate::base::files::{self, replace, replace_csv};
-use crate::base::memory::peak_rss_bytes;
-use crate::figures::{recipe, Figure, FigureHeading, Page};
 use crate::measures::{GenerationMeasure, MeasureName};
-use crate::names::metric::ACCURACY;
 use crate::results::folder::{DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use anyhow::Result;
+use base::files::{self, replace, replace_csv};
+use base::memory::peak_rss_bytes;
+use names::metric::ACCURACY;
+use plot::{recipe, Figure, FigureHeading, Page};
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -6,25 +6,25 @@ use super::patching::{paired, Corrupted, PairedPasses};
 use super::reference::resolver;
 use super::starts::{batches, most_at_once, LastResiduals, PassStart};
 use super::Setup;
-use crate::attention::{Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use crate::measures::{
     HiddenScores, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey, ResidualCollector, SinkCollector,
     SinkProbe,
 };
-use crate::model::generate::{generate, Generation, StopConditions};
-use crate::model::gradient::{HeadAttributions, LastPass};
-use crate::model::open::Model;
-use crate::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
-use crate::model::Transformer;
-use crate::names::metric::CELL;
-use crate::names::{HeadPlace, LayersAndHeads};
-use crate::prompts::{PlannedPrompt, Prompt};
 use crate::results::record::{Identity, Measurement, Record};
 use crate::treatments::{Condition, PairedPrompt, PromptFindings};
 use anyhow::Result;
+use engine::attention::{Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
+use engine::model::generate::{generate, Generation, StopConditions};
+use engine::model::gradient::{HeadAttributions, LastPass};
+use engine::model::open::Model;
+use engine::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
+use engine::model::Transformer;
+use names::metric::CELL;
+use names::{HeadPlace, LayersAndHeads};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use text::{PlannedPrompt, Prompt};
 
 /// Runs all passes over prompts that begin alike: every model under every condition.
 pub(super) fn results(setup: &Setup, prompts: &[PlannedPrompt], measures: &[&dyn Measure]) -> Vec<PromptResult> {

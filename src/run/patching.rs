@@ -1,12 +1,12 @@
 //! Activation patching: the prompt with another answer, and what heads write on both.
 
 use super::Setup;
-use crate::attention::{HeadOutputSums, Prefix, Stream};
-use crate::model::open::Model;
-use crate::prompts::Prompt;
 use crate::treatments::{PairedOutputs, PairedPrompt, RowSelection};
 use anyhow::Result;
+use engine::attention::{HeadOutputSums, Prefix, Stream};
+use engine::model::open::Model;
 use std::ops::Range;
+use text::Prompt;
 
 /// The passes in which outputs of heads are recorded.
 #[derive(Default)]

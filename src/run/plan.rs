@@ -1,15 +1,15 @@
 //! The plan of a run.
 
 use super::{MapFlags, RunShard};
-use crate::bail_usage;
-use crate::base::terminal::quoted_path;
 use crate::measures::MeasureName;
-use crate::model::open::LoadOptions;
-use crate::names::{repeated, LayersAndHeads};
-use crate::prompts::{Grid, NeedlePrompts};
 use crate::treatments::Condition;
 use anyhow::Result;
+use base::bail_usage;
+use base::terminal::quoted_path;
+use engine::model::open::LoadOptions;
+use names::{repeated, LayersAndHeads};
 use std::path::Path;
+use text::{Grid, NeedlePrompts};
 
 /// The plan of a series of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
 #[derive(Clone, Debug)]

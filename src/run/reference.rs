@@ -6,20 +6,20 @@
 use super::head_costs::CostPrompts;
 use super::passes::untreated_records;
 use super::Setup;
-use crate::attention::{HeadOutputSums, Stream};
-use crate::bail_usage;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
-use crate::model::open::Model;
-use crate::names::{HeadPlace, LayersAndHeads};
-use crate::prompts::{PlannedPrompt, Prompt, PromptSpec};
 use crate::results::RankedHead;
 use crate::treatments::{Ranking, Reference, Resolver, RowSelection};
 use anyhow::{Context, Result};
+use base::bail_usage;
+use engine::attention::{HeadOutputSums, Stream};
+use engine::model::open::Model;
+use names::{HeadPlace, LayersAndHeads};
 use stats::Rng;
 use stats::{mean, pearson};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use strum::VariantArray as _;
+use text::{PlannedPrompt, Prompt, PromptSpec};
 
 /// Prompts on which heads are ranked of which a picture shows the best.
 const OF_PICTURES: usize = 2;

@@ -4,14 +4,14 @@ use super::identity::pooled_record;
 use super::passes::results;
 use super::setup::{keep_possible, nothing_possible, LeftOut, Setups};
 use super::{check, prompts_of, Checked, MissedDepth, RunShard, Setup};
-use crate::base::hash::hex;
 use crate::measures::{Measure, Measures, PassKey};
-use crate::prompts::PlannedPrompt;
 use crate::results::record::Record;
 use anyhow::Result;
+use base::hash::hex;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::sync::atomic::{AtomicBool, Ordering};
+use text::PlannedPrompt;
 
 /// A series of prompts with what measures them.
 pub struct Series {

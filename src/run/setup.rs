@@ -4,20 +4,20 @@ use super::check::longest;
 use super::maps::add_maps;
 use super::reference::references;
 use super::Plan;
-use crate::base::error::{is_of_machine, is_usage, Usage};
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
-use crate::model::open::{Model, OpenedModel};
-use crate::names::distinct;
-use crate::prompts::{Grid, Sources, Text};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
 use crate::results::{MassiveAt, Scored, Tokens};
 use crate::treatments::{Condition, PairedPrompt, Reference, RowSelection};
 use anyhow::Result;
+use base::error::{is_of_machine, is_usage, Usage};
+use engine::model::open::{Model, OpenedModel};
+use names::distinct;
 use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
+use text::{Grid, Sources, Text};
 
 /// A plan with its models and texts loaded.
 #[derive(Clone)]

@@ -1,8 +1,8 @@
 //! Shards: parts of one experiment that run separately, on any machine.
 
-use crate::prompts::PlannedPrompt;
 use std::fmt;
 use std::str::FromStr;
+use text::PlannedPrompt;
 
 /// What to do where variables do not tell.
 const NAME_IT: &str = "name the shard as I/N";
@@ -161,7 +161,7 @@ pub fn prompts_of(mut prompts: Vec<PlannedPrompt>, shard: Option<RunShard>) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::{PromptSpec, Windows};
+    use text::{PromptSpec, Windows};
 
     #[test]
     fn shards_are_counted_from_one() {

@@ -1,13 +1,13 @@
 //! Where passes start, and which of them run together.
 
-use crate::attention::Prefix;
-use crate::model::pass::{residuals, SharedStart};
-use crate::model::Transformer;
-use crate::prompts::Prompt;
 use crate::treatments::PairedPrompt;
 use anyhow::Result;
 use candle_core::Tensor;
+use engine::attention::Prefix;
+use engine::model::pass::{residuals, SharedStart};
+use engine::model::Transformer;
 use std::ops::Range;
+use text::Prompt;
 
 /// Where a pass starts.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,14 +9,13 @@ mod journal;
 
 use super::begun::Begun;
 use super::FinishedPrompt;
-use crate::bail_usage;
-use crate::base::files;
-use crate::base::hash::hex;
 use crate::measures::{Measure, PassKey};
-use crate::prompts::PlannedPrompt;
 use crate::results::folder::{RunFolder, CELLS, EXPERIMENT, RESULTS};
 use crate::results::record::{self, Record};
 use anyhow::{ensure, Context, Result};
+use base::bail_usage;
+use base::files;
+use base::hash::hex;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use journal::{JournalLine, StoredPrompts, HEADER};
@@ -27,6 +26,7 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use text::PlannedPrompt;
 
 /// The time between two syncs, as a multiple of the duration of the last one.
 const SYNC_INTERVAL: u32 = 100;

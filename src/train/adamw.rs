@@ -3,10 +3,10 @@
 //! candle-nn's AdamW has no clipping, and its moments cannot be saved, so that training could not resume.
 
 use super::spec::OptimizerSpec;
-use crate::kernels::{numbers, with_values};
 use anyhow::{ensure, Context, Result};
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
+use engine::kernels::{numbers, with_values};
 use std::collections::BTreeMap;
 
 /// The optimiser: parameters by name, with their moments.
@@ -110,7 +110,7 @@ impl AdamW {
     ///
     /// # Errors
     /// If a tensor is missing or has another shape; nothing is then changed.
-    pub fn restore(&mut self, mut state: crate::model::Weights, step: u64) -> Result<()> {
+    pub fn restore(&mut self, mut state: engine::model::Weights, step: u64) -> Result<()> {
         let mut taken = Vec::new();
         for (name, slot) in &self.slots {
             let dims = slot.var.dims();
@@ -132,8 +132,8 @@ impl AdamW {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Weights;
     use candle_core::{DType, Device};
+    use engine::model::Weights;
 
     fn adamw(shape: (usize, usize)) -> AdamW {
         let var = Var::zeros(shape, DType::F32, &Device::Cpu).unwrap();

@@ -2,10 +2,10 @@
 
 use super::run::EVALUATED;
 use super::spec::{Contrast, LossSpec, OptimizerSpec, Stage, TrainSpec, VariantSpec, WatchSpec};
-use crate::bail_usage;
-use crate::base::values::MOST_TOKENS;
-use crate::model::{LARGEST_SIZE, MOST_LAYERS};
 use anyhow::{Context, Result};
+use base::bail_usage;
+use engine::model::{LARGEST_SIZE, MOST_LAYERS};
+use names::values::MOST_TOKENS;
 
 impl TrainSpec {
     /// Checks everything.

@@ -2,10 +2,10 @@
 
 use super::adamw::AdamW;
 use super::log::LogSums;
-use crate::base::files;
-use crate::model::Weights;
 use anyhow::{Context, Result};
+use base::files;
 use candle_core::DType;
+use engine::model::Weights;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(super) struct Position {
     pub documents: u64,
     /// Tokens trained on.
     pub tokens: usize,
-    /// Name of the [`Placement`](crate::model::Placement) that trained them; `None` for the kernels of the CPU.
+    /// Name of the [`Placement`](engine::model::Placement) that trained them; `None` for the kernels of the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Sums of the current log line, so that a resumed run logs the same lines.

@@ -2,10 +2,10 @@
 
 use super::step::cut;
 use super::{TrainRun, TrainSpec, WorkerPool};
-use crate::base::memory::{check_fits, size_name};
-use crate::model::{ModelConfig, Placement};
-use crate::prompts::Tokenizer;
 use anyhow::Result;
+use base::memory::{check_fits, size_name};
+use engine::model::{ModelConfig, Placement};
+use text::Tokenizer;
 
 /// Copies of the parameters in `f32` while a checkpoint is written: the parameters, two moments, gradients, the
 /// contents of the file, and the saved model.

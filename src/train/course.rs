@@ -13,12 +13,12 @@ use super::metrics::{
 use super::spec::TrainSpec;
 use super::study::Study;
 use super::{COURSE_FILE, EVAL_FILE, LAYER_FILE, LOG_FILE};
-use crate::base::files;
-use crate::names::metric::Metric;
-use crate::names::{Column, Number};
 use crate::results::record::{Identity, Measurement, Record};
 use crate::results::{Query, Records};
 use anyhow::{bail, ensure, Context, Result};
+use base::files;
+use names::metric::Metric;
+use names::{Column, Number};
 use stats::mean;
 use std::collections::BTreeMap;
 use std::path::Path;

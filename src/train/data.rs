@@ -1,8 +1,8 @@
 //! Training batches: documents by global index, with a target and a loss weight for every position.
 
 use super::spec::{LossSpec, Stage};
-use crate::prompts::{document, Haystack, Tokenizer};
 use anyhow::Result;
+use text::{document, Haystack, Tokenizer};
 
 /// The tokens of one step. `targets`, `weights` and `kinds` are flat over (B, T).
 pub struct Batch {

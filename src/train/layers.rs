@@ -5,10 +5,10 @@ use super::adamw::Gradients;
 use super::data::Batch;
 use super::metrics::{CONTEXT_RMS, GRAD_NORM, LAMBDA};
 use super::step::detached;
-use crate::attention::{Attend, Fused, Heads};
-use crate::model::{ModelConfig, Transformer};
 use anyhow::Result;
 use candle_core::{Tensor, Var};
+use engine::attention::{Attend, Fused, Heads};
+use engine::model::{ModelConfig, Transformer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -129,10 +129,10 @@ impl Attend for Contexts {
 mod tests {
     use super::super::{step, tensors, variables, AdamW, TargetKind};
     use super::*;
-    use crate::attention::Variant;
-    use crate::kernels::RopeStyle;
-    use crate::model::DecoderSizes;
     use crate::train::spec::OptimizerSpec;
+    use engine::attention::Variant;
+    use engine::kernels::RopeStyle;
+    use engine::model::DecoderSizes;
 
     #[test]
     fn norms_of_heads_and_tensors_make_up_the_norm_of_the_whole_gradient() {

@@ -1,9 +1,9 @@
 //! The logs of training: means at regular intervals, and evaluations on needle prompts.
 
 use super::data::{Batch, TargetKind};
-use crate::base::files;
-use crate::kernels::TokenScores;
 use anyhow::Result;
+use base::files;
+use engine::kernels::TokenScores;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

@@ -1,6 +1,7 @@
 //! The metrics of training, which its records hold. Under their names, in their order, they are the columns of `course.csv`.
 
-use crate::names::metric::{self, catalogue, metric, Metric};
+use names::catalogue;
+use names::metric::{self, metric, Metric};
 
 catalogue! {
     TEXT_NLL = metric("text_nats", "NLL of text",

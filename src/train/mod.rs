@@ -27,15 +27,15 @@ pub use spec::*;
 pub use step::{copy_to_device, step, tensors, variables, Stepped};
 pub(crate) use study::{CurvePoint, Study};
 
-use crate::base::files;
-use crate::model::Placement;
-use crate::prompts::Tokenizer;
 use anyhow::{bail, Context, Result};
+use base::files;
+use engine::model::Placement;
 use run::Trainer;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
+use text::Tokenizer;
 
 /// The training log of a run: [`LogLine`]s.
 pub const LOG_FILE: &str = "log.csv";

@@ -8,22 +8,22 @@ use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::step::{copy_to_device, detached, step, tensors, trainable};
 use super::{Progress, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
-use crate::attention::Stream;
-use crate::bail_usage;
-use crate::base::error::TooShort;
-use crate::base::files::replace;
-use crate::base::seed::{prompt_seed, Purpose};
-use crate::model::pass::pass;
-use crate::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
-use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 use anyhow::{bail, Context, Result};
+use base::bail_usage;
+use base::error::TooShort;
+use base::files::replace;
+use base::seed::{prompt_seed, Purpose};
 use candle_core::{DType, Var};
+use engine::attention::Stream;
+use engine::model::pass::pass;
+use engine::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+use text::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
 /// Needles of the prompts of evaluations, those asked for, and their cities.
 pub(super) const EVALUATED: [(usize, usize, CitySet); 4] =

@@ -1,15 +1,15 @@
 //! The training spec: models, data and schedule. Unknown keys are errors.
 
-use crate::attention::{ValueWidth, VariantName};
-use crate::bail_usage;
-use crate::base::spec_file;
-use crate::kernels::RopeStyle;
-use crate::model::{DecoderSizes, Init, ModelConfig};
-use crate::names::SEED_FOLDERS;
-use crate::prompts::DocumentSpec;
 use anyhow::{Context, Result};
+use base::bail_usage;
+use base::spec_file;
+use engine::attention::{ValueWidth, VariantName};
+use engine::kernels::RopeStyle;
+use engine::model::{DecoderSizes, Init, ModelConfig};
+use names::SEED_FOLDERS;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use text::DocumentSpec;
 
 /// A training run of several variants on the same data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -225,7 +225,7 @@ impl TrainSpec {
     /// # Errors
     /// If the file cannot be read; usage errors with the line and the key if it is not a spec.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = crate::base::files::input_text(path, crate::base::files::CONFIG_MAX)?;
+        let text = base::files::input_text(path, base::files::CONFIG_MAX)?;
         Self::parse(&text, &path.display().to_string())
     }
 

@@ -2,12 +2,12 @@
 
 use super::adamw::{AdamW, Gradients};
 use super::data::{Batch, BatchPart};
-use crate::attention::{kept_bytes, Fused};
-use crate::kernels::{cross_entropy, numbers, wide_type, TokenScores};
-use crate::model::{ModelConfig, Placement, Transformer, Weights};
 use anyhow::Result;
 use candle_core::backprop::GradStore;
 use candle_core::{Tensor, Var};
+use engine::attention::{kept_bytes, Fused};
+use engine::kernels::{cross_entropy, numbers, wide_type, TokenScores};
+use engine::model::{ModelConfig, Placement, Transformer, Weights};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 

@@ -2,8 +2,8 @@
 
 use super::metrics::FIRST_DIGITS;
 use super::spec::{Contrast, TrainSpec};
-use crate::names::metric::Metric;
 use crate::results::{Estimate, Records};
+use names::metric::Metric;
 use stats::mean;
 use std::collections::BTreeMap;
 

@@ -3,10 +3,10 @@
 use super::metrics::{CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE};
 use super::spec::Contrast;
 use super::study::{Study, END};
-use crate::names::metric::Label;
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{basis, numbers, plural, words, Cell, ColumnRole, Table, TableRows};
 use crate::results::{Estimate, Verdict};
+use names::metric::Label;
 use stats::LEAST_SEEDS;
 
 /// The next step after a summary.

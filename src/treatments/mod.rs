@@ -29,7 +29,7 @@
 //!
 //! `none` is the untreated pass, the baseline of all others. Its value in the column is missing.
 //!
-//! Regions are those of the question that a row answers ([`Prompt::targets`](crate::prompts::Prompt::targets)). In rows
+//! Regions are those of the question that a row answers ([`Prompt::targets`](text::Prompt::targets)). In rows
 //! that answer no question, all needles asked for count as the answer's.
 
 mod parse;
@@ -42,14 +42,14 @@ pub(crate) use purpose::condition_facts;
 pub use resolve::{PairedOutputs, PromptFindings, Reference, Resolver};
 pub(crate) use words::condition_words;
 
-use crate::attention::Removal;
-use crate::base::values::serde_as_str;
-use crate::kernels::quant::Quantiser;
-use crate::names::joined;
-use crate::names::metric::{Metric, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
-use crate::names::{HeadPlace, LayersAndHeads, Region};
 use crate::results::record::UNTREATED;
 use clap::ValueEnum;
+use engine::attention::Removal;
+use engine::kernels::quant::Quantiser;
+use names::joined;
+use names::metric::{Metric, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT};
+use names::serde_as_str;
+use names::{HeadPlace, LayersAndHeads, Region};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use strum::{IntoStaticStr, VariantArray};
@@ -132,7 +132,7 @@ pub enum Replacement {
 pub enum PairedPrompt {
     /// The prompt itself.
     Clean,
-    /// The prompt [with another answer](crate::prompts::Prompt::corrupted).
+    /// The prompt [with another answer](text::Prompt::corrupted).
     Corrupted,
 }
 

@@ -4,9 +4,9 @@ use super::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
     UNTREATED,
 };
-use crate::attention::Removal;
-use crate::kernels::quant::{Quantised, Quantiser};
-use crate::names::{hint, repeated, HeadPlace, LayersAndHeads, Region};
+use engine::attention::Removal;
+use engine::kernels::quant::{Quantised, Quantiser};
+use names::{hint, repeated, HeadPlace, LayersAndHeads, Region};
 use std::str::FromStr;
 use strum::VariantArray;
 

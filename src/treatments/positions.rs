@@ -1,10 +1,10 @@
 //! Positions of a prompt: the rows that a treatment changes, and the keys that it removes from them.
 
 use super::{KeySelection, RowSelection};
-use crate::names::Region;
-use crate::prompts::Prompt;
+use names::Region;
 use stats::Rng;
 use std::ops::Range;
+use text::Prompt;
 
 /// Rows with the regions that apply to them.
 pub(super) type RegionView = (Range<usize>, Vec<Region>);

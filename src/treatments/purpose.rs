@@ -1,8 +1,9 @@
 //! What conditions are for: by themselves, and beside the other conditions of a run.
 
+use super::words::is_usual;
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use crate::names::{HeadPlace, LayersAndHeads};
 use crate::results::{ConditionFacts, Conditions, Purpose};
+use names::{HeadPlace, LayersAndHeads};
 use std::collections::BTreeSet;
 
 /// Returns what tables need to know of the conditions of a run, given by their names in records. Of a name that is no condition,
@@ -67,7 +68,7 @@ impl Treatment {
                 bits: by.format.bits(),
                 format: by.format.to_string(),
                 layers: by.layers.clone(),
-                is_usual: by.is_usual(),
+                is_usual: is_usual(by),
             },
             Self::Remove { how, keys: KeySelection::Regions(regions), of, rows } if of.heads.is_none() => {
                 Purpose::Removed { how: *how, regions: regions.clone(), layers: of.layers.clone(), rows: rows.name() }
@@ -170,8 +171,8 @@ fn replaces_each_head(conditions: &[&Condition]) -> Option<Replacement> {
 mod tests {
     use super::super::Ranking;
     use super::*;
-    use crate::attention::Removal;
-    use crate::names::Region;
+    use engine::attention::Removal;
+    use names::Region;
 
     fn facts(names: &[&str]) -> Conditions {
         condition_facts(names.iter().copied())

@@ -2,14 +2,14 @@
 
 use super::positions::region_views;
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
-use crate::attention::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};
-use crate::bail_usage;
-use crate::names::{HeadPlace, LayersAndHeads, Region};
-use crate::prompts::Prompt;
 use anyhow::Result;
+use base::bail_usage;
+use engine::attention::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};
+use names::{HeadPlace, LayersAndHeads, Region};
 use stats::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use text::Prompt;
 
 /// Measurements of a model's heads on reference prompts.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -242,7 +242,7 @@ impl Reference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
+    use text::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
     fn prompt(retrieve: usize) -> Prompt {
         let spec = NeedleSpec {

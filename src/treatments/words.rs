@@ -1,9 +1,9 @@
 //! Conditions in words, as labels of rows: at most 34 columns of most, `what noise writes silenced`.
 
 use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use crate::attention::Removal;
-use crate::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use crate::names::{distinct, joined, LayersAndHeads, Region};
+use engine::attention::Removal;
+use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::{distinct, joined, LayersAndHeads, Region};
 
 /// Returns the name of a condition in words; what is no condition stays as it is.
 pub(crate) fn condition_words(name: &str) -> String {
@@ -54,12 +54,10 @@ impl Treatment {
     }
 }
 
-impl Quantiser {
-    /// Returns `true` if it rounds all logits of every layer by one scale a layer, so that its bits say all.
-    pub(super) fn is_usual(&self) -> bool {
-        let Self { of, scope, smooth, rotate, exempt_sinks, layers, .. } = self;
-        (*of, *scope) == (Quantised::Logits, Scope::Tensor) && !smooth && !rotate && !exempt_sinks && layers.is_none()
-    }
+/// Returns `true` if a quantiser rounds all logits of every layer by one scale a layer, so that its bits say all.
+pub(super) fn is_usual(quantiser: &Quantiser) -> bool {
+    let Quantiser { of, scope, smooth, rotate, exempt_sinks, layers, .. } = quantiser;
+    (*of, *scope) == (Quantised::Logits, Scope::Tensor) && !smooth && !rotate && !exempt_sinks && layers.is_none()
 }
 
 /// `4 bits in layer 3, by row`, `4-bit queries and keys, rotated`: what is usual is not said.

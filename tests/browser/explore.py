@@ -448,8 +448,8 @@ def its_print_is_dark_on_white_and_whole(page, shots):
 def one_model_has_its_heads_beside_the_maps(browser, tool, folder, shots):
     """A model by its path, as people have them: what it is called, where things stand, and what is drawn of a sparse map."""
     home = folder / "models" / "of" / "mine"
-    shutil.copytree(ROOT / "assets/models/transformer", home)
-    shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
+    shutil.copytree(ROOT / "crates/engine/assets/models/transformer", home)
+    shutil.copy(ROOT / "crates/text/assets/tokenizer.json", home / "tokenizer.json")
     run(tool, folder, "explore", "--model", home, "--ctx", 512, "--needles", 1, "--out", "explore-one", "-q")
     page = devtools.Page(browser)
     try:
@@ -504,8 +504,8 @@ def colours_are_logarithmic_where_others_show_next_to_nothing(page):
 
 def hostile_names_and_tokens_are_text(browser, tool, folder, shots):
     home = folder / "evil\u202e<" / "script><script>document.title='owned'<"
-    shutil.copytree(ROOT / "assets/models/transformer", home)
-    shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
+    shutil.copytree(ROOT / "crates/engine/assets/models/transformer", home)
+    shutil.copy(ROOT / "crates/text/assets/tokenizer.json", home / "tokenizer.json")
     name = "./" + str(home.relative_to(folder)).replace("evil\u202e<", "evil\u202e<")
     text = (HOSTILE + " \u202eabc\u2066 \u0000\u0007\u001b[31m zero\u200bwidth ]]> <!-- " + "\u2028 The end. ") * 12
     (folder / "hostile.txt").write_text(text, encoding="utf-8")
@@ -540,8 +540,8 @@ def the_page_in_a_report_is_harmless_too(page, tool, folder, shots):
 def long_prompts_say_what_is_pooled(browser, tool, folder):
     """A model that takes more tokens than are kept completely: pairs near the diagonal are told, others as bins."""
     home = folder / "long"
-    shutil.copytree(ROOT / "assets/models/diff-v2", home)
-    shutil.copy(ROOT / "assets/tokenizer.json", home / "tokenizer.json")
+    shutil.copytree(ROOT / "crates/engine/assets/models/diff-v2", home)
+    shutil.copy(ROOT / "crates/text/assets/tokenizer.json", home / "tokenizer.json")
     config = home / "config.json"
     config.write_text(config.read_text().replace('"max_position_embeddings": 4096', '"max_position_embeddings": 6144'))
     run(tool, folder, "explore", "--model", "./long", "--ctx", 5000, "--needles", 1, "--out", "explore-long", "-q")

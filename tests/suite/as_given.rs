@@ -1,12 +1,12 @@
 //! Tokenizers, texts and needles as people have them: what is read as it is meant, and what is refused with what to do.
 
 use crate::trust::{Bench, NEEDLE};
-use difftool::prompts::needle::{build_of, Texts};
-use difftool::prompts::{Haystack, NeedleSpec, NeedlesFile, SpecialTokens, Tokenizer, TokenizerOptions, FILE};
 use serde_json::{json, Value};
 use stats::Rng;
 use std::fs;
 use tempfile::TempDir;
+use text::needle::{build_of, Texts};
+use text::{Haystack, NeedleSpec, NeedlesFile, SpecialTokens, Tokenizer, TokenizerOptions, FILE};
 
 /// A folder with the embedded tokenizer, of 1024 tokens, and these files.
 fn folder(files: &[(&str, String)]) -> TempDir {

@@ -4,12 +4,12 @@
 use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Tensor};
-use difftool::attention::{
+use engine::attention::{
     Alibi, Attend, AttentionRow, Heads, KeyRemoval, LogitRule, Removal, ResolvedTreatment, RowCollector, RowProbe,
     Stream,
 };
-use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use difftool::names::{HeadPlace, LayersAndHeads};
+use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::{HeadPlace, LayersAndHeads};
 
 pub(crate) const D: usize = 8;
 

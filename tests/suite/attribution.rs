@@ -4,10 +4,10 @@
 use crate::common::fixture;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::log_softmax;
-use difftool::attention::{Attend, Heads, Stream};
-use difftool::model::gradient::{HeadAttributions, LastPass};
-use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
-use difftool::names::HeadPlace;
+use engine::attention::{Attend, Heads, Stream};
+use engine::model::gradient::{HeadAttributions, LastPass};
+use engine::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use names::HeadPlace;
 use rayon::prelude::*;
 use serde::Deserialize;
 use stats::Rng;
@@ -23,7 +23,7 @@ fn load(dir: &Path, dtype: DType) -> Transformer {
 
 /// Every folder of the fixtures without a mixture of experts, and the built-in models.
 fn folders() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/models");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/engine/assets/models");
     let entries = [fixture("transformers"), root].map(|dir| std::fs::read_dir(dir).unwrap());
     let folders = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
     folders.filter(|dir| ModelConfig::read(&dir.join("config.json")).is_ok_and(|c| c.experts.is_none())).collect()

@@ -5,8 +5,8 @@ use assert_cmd::Command;
 use candle_core::npy::NpzTensors;
 use candle_core::{DType, Tensor};
 use difftool::commands::command_line;
-use difftool::model::DecoderSizes;
 use difftool::results::record::Record;
+use engine::model::DecoderSizes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -219,7 +219,7 @@ fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
 fn a_massive_activation_is_found_with_its_token_and_channel() {
     let scratch = Scratch::new();
     // One channel of one token's embedding; with tied embeddings and pre-norm it stays in the residual stream.
-    let tokenizer = difftool::prompts::Tokenizer::embedded();
+    let tokenizer = text::Tokenizer::embedded();
     let river = tokenizer.encode(" river").unwrap().ids[0] as usize;
     edit_tensor(&scratch.path("transformer"), "model.embed_tokens.weight", |values| values[river * 32 + 5] = 4000.0);
     scratch.write("text.txt", format!("{} river {}", "a boat ".repeat(10), "goes by ".repeat(10)));
@@ -242,7 +242,7 @@ fn heatmap_draws_every_kind_of_map() {
         assert!(svg.contains("width=\"170.000mm\"") && svg.contains("\nseed: 0\n"), "{map}");
         assert!(svg.contains("href=\"data:image/png;base64,") && svg.contains("key token\n</text>"), "{map}");
         assert!(String::from_utf8_lossy(&read("heatmap.pdf")).contains("/Subtype /Image"), "{map}");
-        let recipe = difftool::figures::read_recipe(&scratch.path(map).join("heatmap.png")).unwrap();
+        let recipe = plot::read_recipe(&scratch.path(map).join("heatmap.png")).unwrap();
         assert!(recipe.iter().any(|(keyword, text)| keyword == "command" && text.contains(map)), "{recipe:?}");
         let manifest = String::from_utf8(read("manifest.json")).unwrap();
         assert!(["heatmap.pdf", "heatmap.png", "heatmap.svg"].iter().all(|file| manifest.contains(file)), "{map}");

@@ -3,16 +3,16 @@
 
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{ValueWidth, Variant, Wiring};
-use difftool::kernels::RopeStyle;
-use difftool::model::{DecoderSizes, ModelConfig, Placement, Weights};
-use difftool::prompts::Tokenizer;
 use difftool::results::record::{self, Record};
 use difftool::train::{train_runs, Progress, TrainOutcome, TrainSpec};
+use engine::attention::{ValueWidth, Variant, Wiring};
+use engine::kernels::RopeStyle;
+use engine::model::{DecoderSizes, ModelConfig, Placement, Weights};
 use stats::Rng;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tempfile::TempDir;
+use text::Tokenizer;
 
 /// A file or folder under `tests/fixtures`.
 pub(super) fn fixture(path: &str) -> PathBuf {
@@ -44,7 +44,7 @@ pub(super) fn assert_close(label: &str, got: &Tensor, want: &Tensor, tolerance: 
 /// words.
 #[track_caller]
 pub(super) fn assert_drawn(path: &Path, words: &str) {
-    let recipe = difftool::figures::read_recipe(path).unwrap();
+    let recipe = plot::read_recipe(path).unwrap();
     let command = recipe.iter().find(|(keyword, _)| keyword == "command").map(|(_, text)| text.as_str());
     assert!(command.is_some_and(|command| command.contains(words)), "{}: {recipe:?}", path.display());
     let mut reader =

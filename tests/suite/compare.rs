@@ -2,12 +2,13 @@
 
 use crate::common::{self, printed, refuses_outright, typed};
 use assert_cmd::Command;
-use difftool::figures::read_recipe;
-use difftool::names::Column;
 use difftool::results::compare::{compare, FailIf, Request};
-use difftool::results::manifest::{Manifest, ModelInfo, OutputFile};
+use difftool::results::manifest::{Manifest, OutputFile};
 use difftool::results::record::{self, Identity, Measurement, Record};
 use difftool::results::{MetricName, Where};
+use names::Column;
+use names::ModelInfo;
+use plot::read_recipe;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{json, Value};

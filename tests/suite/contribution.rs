@@ -2,22 +2,22 @@
 //! residual stream, and under changes that must not matter.
 
 use crate::common::{edit_tensor, fixture, tiny_model};
+use base::hash::sha256;
 use candle_core::{Device, Tensor};
-use difftool::attention::{
-    Attend, Factor, HeadNorm, Heads, LambdaInit, ProbeResult, ResidualProbe, RowProbe, Stream, Trace, Variant,
-};
-use difftool::base::hash::sha256;
 use difftool::measures::{
     mean_over_layers, Allocation, Contributions, LayerOutput, LayerSums, TargetCollector, TargetProbe,
 };
-use difftool::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
-use difftool::names::{HeadPlace, LayersAndHeads, Region};
-use difftool::prompts::TargetRows;
+use engine::attention::{
+    Attend, Factor, HeadNorm, Heads, LambdaInit, ProbeResult, ResidualProbe, RowProbe, Stream, Trace, Variant,
+};
+use engine::model::{Checkpoint, ModelConfig, NormKind, NormPlace, Transformer, Weights};
+use names::{HeadPlace, LayersAndHeads, Region};
 use proptest::prelude::*;
 use stats::Rng;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use text::TargetRows;
 
 const REGIONS: usize = Region::ALL.len();
 
@@ -28,7 +28,7 @@ fn load(dir: &Path) -> (ModelConfig, Weights) {
 }
 
 fn built_in(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/models").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/engine/assets/models").join(name)
 }
 
 /// The residual stream before the first layer and after the last.
@@ -121,7 +121,7 @@ fn expected(name: &str) -> Expected {
     let weights = std::fs::read(built_in(name).join("model.safetensors")).unwrap();
     assert!(
         header.metadata().clone().unwrap()["model_sha256"] == sha256(&weights),
-        "assets/models/{name} has new weights: run tests/fixtures/export_contribution.py, as its head says"
+        "crates/engine/assets/models/{name} has new weights: run tests/fixtures/export_contribution.py, as its head says"
     );
     let tensors = candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap();
     let whole =

@@ -2,9 +2,9 @@
 #![allow(dead_code)] // the bench uses a part
 
 use candle_core::{DType, Device, Result, Tensor};
-use difftool::attention::{Attend, Heads, LogitRule, Removal, ResolvedTreatment, Stream};
-use difftool::kernels::quant::{Quantised, Quantiser, Scope};
-use difftool::names::HeadPlace;
+use engine::attention::{Attend, Heads, LogitRule, Removal, ResolvedTreatment, Stream};
+use engine::kernels::quant::{Quantised, Quantiser, Scope};
+use names::HeadPlace;
 use std::collections::BTreeMap;
 
 /// The maps of one output head, T x T each, row-major, zero above the diagonal.

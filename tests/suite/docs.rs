@@ -3,17 +3,17 @@
 
 use crate::common::Scratch;
 use assert_cmd::Command;
-use difftool::attention::Variant;
 use difftool::commands::command_line;
-use difftool::model::ModelConfig;
-use difftool::names::metric;
-use difftool::prompts::DocumentSpec;
 use difftool::train::{LossSpec, OptimizerSpec, TrainSpec, WatchSpec};
+use engine::attention::Variant;
+use engine::model::ModelConfig;
+use names::metric;
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use text::DocumentSpec;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -4,8 +4,8 @@
 mod pictures;
 mod samples;
 
-use difftool::figures::{Figure, Page};
 use pictures::Picture;
+use plot::{Figure, Page};
 use std::path::Path;
 
 /// The mean difference of 0 to 255 in the square of pixels where pictures differ most that is still the same picture: other
@@ -73,7 +73,7 @@ fn the_three_formats_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let png = folder.path().join("figure.png");
     figure.save(&png, &recipe()).unwrap();
-    assert_eq!(difftool::figures::read_recipe(&png).unwrap(), recipe());
+    assert_eq!(plot::read_recipe(&png).unwrap(), recipe());
     let svg = String::from_utf8(saved(&figure, "figure.svg")).unwrap();
     let pdf = saved(&figure, "figure.pdf");
     let pdf = String::from_utf8_lossy(&pdf);

@@ -2,13 +2,13 @@
 
 use crate::common::{difftool, fails, fixture, printed, tiny_model};
 use candle_core::DType;
-use difftool::model::{ModelConfig, Weights};
-use difftool::prompts::Haystack;
+use engine::model::{ModelConfig, Weights};
 use serde_json::{json, Value};
 use stats::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use text::Haystack;
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;

@@ -2,9 +2,9 @@
 
 use crate::common::{fixture, tiny_model, vocab_and_merges};
 use crate::trust::{edit_json, Bench, NEEDLE};
-use difftool::attention::Stream;
-use difftool::model::open::{self, LoadOptions};
-use difftool::model::ModelConfig;
+use engine::attention::Stream;
+use engine::model::open::{self, LoadOptions};
+use engine::model::ModelConfig;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;

@@ -3,13 +3,13 @@
 use crate::common::{self, assert_close, attention_variants, fixture, normal, tiny_model, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Alibi, Attend, Cached, Heads, LogitRule, Stream};
-use difftool::model::generate::{generate, Decoder, StopConditions, StopReason};
-use difftool::model::open;
-use difftool::model::{Checkpoint, ModelConfig, Transformer};
-use difftool::prompts::Tokenizer;
+use engine::attention::{Alibi, Attend, Cached, Heads, LogitRule, Stream};
+use engine::model::generate::{generate, Decoder, StopConditions, StopReason};
+use engine::model::open;
+use engine::model::{Checkpoint, ModelConfig, Transformer};
 use std::path::Path;
 use tempfile::TempDir;
+use text::Tokenizer;
 
 /// A model and texts for it: label, model, ids.
 pub(crate) type Case = (String, Transformer, Vec<Vec<u32>>);

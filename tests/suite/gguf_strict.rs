@@ -7,9 +7,9 @@ use assert_cmd::Command;
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
-use difftool::attention::Stream;
-use difftool::model::open::{self, LoadOptions};
-use difftool::model::{Placement, Transformer};
+use engine::attention::Stream;
+use engine::model::open::{self, LoadOptions};
+use engine::model::{Placement, Transformer};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -328,7 +328,7 @@ fn every_architecture_computes_what_the_folder_it_was_made_of_computes() {
         let ids: Vec<u32> = (0..40).map(|i| (i * 97 + 5) % vocab).collect();
         let of = |model: &str| {
             let model = open::load(model, LoadOptions::default()).unwrap_or_else(|error| panic!("{name}: {error:#}"));
-            let mut stream = difftool::attention::Stream::new(&[]);
+            let mut stream = engine::attention::Stream::new(&[]);
             let hidden = model.transformer.hidden(std::slice::from_ref(&ids), &mut stream).unwrap();
             model.transformer.logits(&hidden).unwrap()
         };

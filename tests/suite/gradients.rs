@@ -3,8 +3,8 @@
 use crate::common::{assert_close, attention_variants, normal, preset, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Result, Tensor, Var};
-use difftool::attention::{Attend, Fused, Heads, LogitRule, Stream};
-use difftool::kernels::{self, RopeStyle, RopeTable};
+use engine::attention::{Attend, Fused, Heads, LogitRule, Stream};
+use engine::kernels::{self, RopeStyle, RopeTable};
 use std::sync::Arc;
 
 /// Checks values and the gradient of every argument of `fused` against `composed`, under a random weighting of outputs.

@@ -1,10 +1,9 @@
 //! Models from the Hub, against a small server of our own that answers as the Hub does.
 
 use crate::common::vocab_and_merges;
-use difftool::base::error::exit_code;
-use difftool::base::hash::sha256;
-use difftool::model::hub::Hub;
-use difftool::prompts::{SpecialTokens, Tokenizer, TokenizerOptions};
+use base::error::exit_code;
+use base::hash::sha256;
+use engine::model::hub::Hub;
 use serde_json::{json, Value};
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
@@ -14,6 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
+use text::{SpecialTokens, Tokenizer, TokenizerOptions};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba98";

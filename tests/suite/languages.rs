@@ -1,10 +1,10 @@
 //! Needles of a file in many languages: the answer behind the question has the tokens that it has in its needle.
 
 use crate::real_models::real;
-use difftool::model::Gguf;
-use difftool::prompts::needle::{build_of, NeedleSpec, Texts};
-use difftool::prompts::{Haystack, NeedlesFile, Tokenizer, FILE};
+use engine::model::Gguf;
 use serde_json::json;
+use text::needle::{build_of, NeedleSpec, Texts};
+use text::{Haystack, NeedlesFile, Tokenizer, FILE};
 
 /// A needle up to its answer, which is the lead and what separates it from the answer; the answer, and what is behind it.
 struct Case {

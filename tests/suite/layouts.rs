@@ -4,9 +4,9 @@
 use crate::common::{assert_close, distance, fixture, preset};
 use crate::dense::Dense;
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, Fused, HeadNorm, LambdaInit, Stream, Variant};
-use difftool::kernels::{RopeStyle, RopeTable};
-use difftool::model::{
+use engine::attention::{Attend, Fused, HeadNorm, LambdaInit, Stream, Variant};
+use engine::kernels::{RopeStyle, RopeTable};
+use engine::model::{
     Attention, Checkpoint, DecoderSizes, ModelConfig, Positions, RotaryPositions, Transformer, Weights,
 };
 use std::collections::HashMap;
@@ -171,7 +171,7 @@ fn folders_of_diff_mlx_are_read_as_they_are() {
         ("vanilla", "standard, interleaved RoPE"),
     ] {
         let dir = fixture(&format!("diff_mlx/{variant}"));
-        let model = difftool::model::open::load(dir.to_str().unwrap(), Default::default()).unwrap();
+        let model = engine::model::open::load(dir.to_str().unwrap(), Default::default()).unwrap();
         assert_eq!(model.info.layout, layout);
         let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
         let ids = expected["input_ids"].to_dtype(candle_core::DType::U32).unwrap().to_vec2::<u32>().unwrap();
@@ -184,7 +184,7 @@ fn folders_of_diff_mlx_are_read_as_they_are() {
 #[test]
 fn a_folder_of_motif_computes_its_formulas() {
     let dir = fixture("motif");
-    let model = difftool::model::open::load(dir.to_str().unwrap(), Default::default()).unwrap();
+    let model = engine::model::open::load(dir.to_str().unwrap(), Default::default()).unwrap();
     assert_eq!(model.info.layout, "DIFF V1, pairs (2i, 2i+1), half-rotation RoPE, head norm with gain");
     let expected = candle_core::safetensors::load(dir.join("expected.safetensors"), &Device::Cpu).unwrap();
     let ids = expected["input_ids"].to_dtype(candle_core::DType::U32).unwrap().to_vec2::<u32>().unwrap();

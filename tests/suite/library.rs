@@ -1,19 +1,19 @@
 //! The run as a call of the library: a measure of the test's own, stopped and continued without a process in between.
 
 use crate::common::tiny_model;
-use difftool::attention::RowProbe;
 use difftool::commands::Experiment;
 use difftool::measures::{Measure, MeasureData, MeasureOutput, Measures, ObservedPass, PassKey};
-use difftool::prompts::Prompt;
 use difftool::results::folder::RunFolder;
 use difftool::results::record::{self, Record};
 use difftool::run::{OutputStyle, Run, RunPart, RunStart, Series, Setup};
+use engine::attention::RowProbe;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
+use text::Prompt;
 
 /// Counts the tokens of prompts, and pools a number that depends on their order.
 #[derive(Default)]

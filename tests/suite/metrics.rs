@@ -2,9 +2,9 @@
 
 use crate::common::{fails, Scratch};
 use difftool::commands::command_line;
-use difftool::names::metric::{self, Headline};
 use difftool::results::record;
 use difftool::results::MetricName;
+use names::metric::{self, Headline};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

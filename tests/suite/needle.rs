@@ -157,10 +157,10 @@ fn the_manifest_describes_the_files_beside_it() {
     assert_eq!(manifest.models[0].variant, "transformer");
     assert_eq!(manifest.outputs.len(), 4);
     for output in manifest.outputs {
-        let found = difftool::base::hash::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
+        let found = base::hash::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
         assert_eq!(found, output.sha256, "{}", output.file);
     }
-    let recipe = difftool::figures::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
+    let recipe = plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
     assert!(recipe.iter().any(|(key, value)| key == "command" && value.contains("--ctx 256")), "{recipe:?}");
 }
 
@@ -174,7 +174,7 @@ fn a_model_at_a_long_path_that_is_not_ascii_has_figures_tables_and_a_manifest() 
     let run = scratch.command(&[]).args(args).args(["--out", "run"]).output().unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     assert!(!run.stdout.is_empty() && scratch.path("run/manifest.json").is_file());
-    let recipe = difftool::figures::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
+    let recipe = plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
     let models = recipe.iter().find(|(keyword, _)| keyword == "models").map(|(_, text)| text.as_str());
     assert!(models.is_some_and(|text| text.starts_with(&format!("{folder} sha256 "))), "{recipe:?}");
 }

@@ -4,10 +4,10 @@
 use crate::common::Scratch;
 use crate::generate::cases;
 use crate::prefixes::records;
-use difftool::attention::{HeadOutputSums, OutputReplacement, ResolvedTreatment, Stream};
-use difftool::names::metric::ANSWER_LOG_PROB;
-use difftool::names::HeadPlace;
 use difftool::results::record::Record;
+use engine::attention::{HeadOutputSums, OutputReplacement, ResolvedTreatment, Stream};
+use names::metric::ANSWER_LOG_PROB;
+use names::HeadPlace;
 use std::collections::BTreeMap;
 
 #[test]

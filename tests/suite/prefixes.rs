@@ -2,19 +2,19 @@
 
 use crate::generate::cases;
 use crate::treatments::{treatments, value_width};
-use difftool::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowCollector, RowProbe, Stream, Trace};
 use difftool::commands::Experiment;
 use difftool::measures::MeasureName;
-use difftool::model::generate::{generate, StopConditions};
-use difftool::model::open::{self, LoadOptions};
-use difftool::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
-use difftool::model::Transformer;
-use difftool::prompts::PlannedPrompt;
-use difftool::prompts::{Prompt, Tokenizer};
 use difftool::results::record::Record;
 use difftool::run::{measure_prompts, pooled_records, prompts_of, FinishedPrompt, Plan, Setups};
+use engine::attention::{AttentionRow, ResidualProbe, ResolvedTreatment, RowCollector, RowProbe, Stream, Trace};
+use engine::model::generate::{generate, StopConditions};
+use engine::model::open::{self, LoadOptions};
+use engine::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
+use engine::model::Transformer;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
+use text::PlannedPrompt;
+use text::{Prompt, Tokenizer};
 
 /// Keeps some of the rows from `0` on: query, logits, maps and weighted values.
 struct KeepFrom(usize);

@@ -2,17 +2,17 @@
 //! the records of a run.
 
 use crate::common::{fixture, Scratch};
+use base::hash::sha256;
 use candle_core::{DType, Device};
-use difftool::attention::{RowProbe, Stream};
-use difftool::base::hash::sha256;
 use difftool::measures::{of_strangers, Agreement, NoiseRows, TargetCollector, TargetProbe};
-use difftool::model::{Checkpoint, ModelConfig, Placement, Transformer};
-use difftool::names::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE};
-use difftool::names::{HeadPlace, Region};
-use difftool::prompts::TargetRows;
 use difftool::results::record::Record;
+use engine::attention::{RowProbe, Stream};
+use engine::model::{Checkpoint, ModelConfig, Placement, Transformer};
+use names::metric::{Metric, CANCELLED, CANCELLED_CHANCE, MAP_COSINE, MAP_COSINE_CHANCE};
+use names::{HeadPlace, Region};
 use serde::Deserialize;
 use std::path::PathBuf;
+use text::TargetRows;
 
 /// Cosine, cosine by chance, cancelled, cancelled by chance.
 type Numbers = [Option<f64>; 4];
@@ -31,12 +31,12 @@ struct Expected {
 
 /// Compares the numbers of a model that computes in `dtype`. Logits reach about 60, so that single precision moves weights.
 fn compare(name: &str, dtype: DType, tolerance: f64) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/models").join(name);
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/engine/assets/models").join(name);
     let text = std::fs::read_to_string(fixture(&format!("premise/{name}.json"))).unwrap();
     let expected: Expected = serde_json::from_str(&text).unwrap();
     let weights = std::fs::read(folder.join("model.safetensors")).unwrap();
     let is_same = expected.model_sha256 == sha256(&weights);
-    assert!(is_same, "assets/models/{name} has new weights: run tests/fixtures/export_premise.py");
+    assert!(is_same, "crates/engine/assets/models/{name} has new weights: run tests/fixtures/export_premise.py");
     let config = ModelConfig::read(&folder.join("config.json")).unwrap();
     let placement = Placement { device: Device::Cpu, dtype };
     let model = Transformer::expanded(&config, Checkpoint::open(&folder).unwrap(), &placement).unwrap();

@@ -4,10 +4,10 @@ use crate::attention::{cast, compare_with, for_each_variant, D};
 use crate::common::{assert_close, Scratch};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, Heads, ResolvedTreatment, Stream};
-use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use difftool::names::HeadPlace;
 use difftool::results::record::Record;
+use engine::attention::{Attend, Heads, ResolvedTreatment, Stream};
+use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::HeadPlace;
 use std::collections::BTreeMap;
 
 const PLAIN: Quantiser = Quantiser {

@@ -5,14 +5,14 @@
 use crate::common::fixture;
 use crate::contribution::{assert_close_to, written_by_layer};
 use candle_core::{DType, D};
-use difftool::attention::Stream;
 use difftool::measures::mean_over_layers;
-use difftool::model::open::{self, LoadOptions};
-use difftool::names::Region;
-use difftool::prompts::TargetRows;
+use engine::attention::Stream;
+use engine::model::open::{self, LoadOptions};
+use names::Region;
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use text::TargetRows;
 
 /// Nats by which a token may be off. What weights are stored in is the same; sums are in `f32` here and in `f64` there.
 const TOLERANCE: f64 = 2e-4;
@@ -112,7 +112,7 @@ fn vocabularies_of_llama_cpp_cut_its_texts_as_it_expects() {
             continue;
         }
         let with = |end: &str| path.with_file_name(format!("{name}{end}"));
-        let vocabulary = difftool::model::Gguf::open(&path).unwrap().vocabulary().unwrap().unwrap();
+        let vocabulary = engine::model::Gguf::open(&path).unwrap().vocabulary().unwrap().unwrap();
         if let Some(why) = vocabulary.unsupported() {
             assert!(why.contains(&vocabulary.model), "{name}: {why}");
             continue;

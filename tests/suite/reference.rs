@@ -4,11 +4,11 @@
 use crate::common::{distance, fixture};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
-use difftool::attention::{Attend, AttentionRow, Fused, Pairing, RowCollector, RowProbe, Stream, Variant};
-use difftool::kernels::RopeStyle;
 use difftool::measures::{PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
-use difftool::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
-use difftool::names::{HeadPlace, LayersAndHeads};
+use engine::attention::{Attend, AttentionRow, Fused, Pairing, RowCollector, RowProbe, Stream, Variant};
+use engine::kernels::RopeStyle;
+use engine::model::{Checkpoint, ModelConfig, Placement, Positions, Transformer, Weights};
+use names::{HeadPlace, LayersAndHeads};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
@@ -195,7 +195,7 @@ fn picture(model: &Transformer, ids: &[u32], quantity: RowQuantity) -> Vec<(Head
     let probes: [&dyn RowProbe; 1] = [&probe];
     let mut stream = Stream::new(&probes);
     model.hidden(&[ids.to_vec()], &mut stream).unwrap();
-    let grid = |s: difftool::attention::ProbeResult| {
+    let grid = |s: engine::attention::ProbeResult| {
         let grid = s.collector.into_collector::<PooledMapCollector>().map();
         let values: Vec<f32> = grid.values.iter().map(|&x| if x.is_nan() { 0.0 } else { x }).collect();
         (s.at, Tensor::from_vec(values, (t, t), &Device::Cpu).unwrap())

@@ -159,7 +159,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
     assert!(!scratch.path("killed/manifest.json").exists(), "it was too quick to be killed");
     scratch.run(&many, &["--resume", "killed"]);
     scratch.same("whole", "killed");
-    let recipe = difftool::figures::read_recipe(&scratch.path("killed/accuracy.png")).unwrap();
+    let recipe = plot::read_recipe(&scratch.path("killed/accuracy.png")).unwrap();
     let command = &recipe.iter().find(|(keyword, _)| keyword == "command").unwrap().1;
     assert!(command.contains("needle --ctx 1k") && command.ends_with("--out killed --threads 1"), "{command}");
     let manifest = Manifest::read(&scratch.path("killed/manifest.json")).unwrap();

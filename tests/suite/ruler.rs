@@ -9,13 +9,13 @@
 use crate::common::{tiny_model, WIDTH};
 use assert_cmd::Command;
 use candle_core::{DType, Device, Tensor};
-use difftool::model::Weights;
-use difftool::prompts::Tokenizer;
 use difftool::results::record::{self, Record};
+use engine::model::Weights;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
+use text::Tokenizer;
 
 const HEAD_DIM: usize = 8;
 

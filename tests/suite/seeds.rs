@@ -1,13 +1,13 @@
 //! Several seeds of a spec: where they go, that they can be stopped and trained one by one, and what variants share.
 
 use crate::common::{train, Scratch, StopAfter};
-use difftool::attention::VariantName;
-use difftool::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
-use difftool::prompts::Tokenizer;
 use difftool::train::*;
+use engine::attention::VariantName;
+use engine::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use text::Tokenizer;
 
 /// Two small variants, ten steps each.
 const SPEC: &str = r#"
@@ -175,7 +175,7 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     assert!(summary(&["--tables", "inside"]).contains("context RMS"));
     let course = std::fs::read_to_string(out.join("course.csv")).unwrap();
     assert_eq!(course.lines().count(), 1 + 3 * 5, "a line for each line of the three logs");
-    let recipe = difftool::figures::read_recipe(&out.join("curves.png")).unwrap();
+    let recipe = plot::read_recipe(&out.join("curves.png")).unwrap();
     let keywords: Vec<&str> = recipe.iter().map(|(keyword, _)| keyword.as_str()).collect();
     assert_eq!(keywords, ["Software", "command", "seed", "pooling"], "as of every other figure");
     assert!(out.join("summary.csv").is_file());

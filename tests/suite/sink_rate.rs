@@ -3,8 +3,8 @@
 use crate::common::{normal, Scratch};
 use crate::dense::Dense;
 use candle_core::Tensor;
-use difftool::attention::{Attend, Heads, LogitRule, Wiring};
-use difftool::kernels::{rope, RopeStyle, RopeTable};
+use engine::attention::{Attend, Heads, LogitRule, Wiring};
+use engine::kernels::{rope, RopeStyle, RopeTable};
 use std::sync::Arc;
 
 const TOKENS: usize = 64;

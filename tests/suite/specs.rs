@@ -1,10 +1,10 @@
 //! The studies under experiments/: files that run as they are, each with its question and what was expected beforehand.
 
 use difftool::commands::Experiment;
-use difftool::prompts::Tokenizer;
 use difftool::train::{LossSpec, OptimizerSpec, TrainSpec};
 use std::fs;
 use std::path::{Path, PathBuf};
+use text::Tokenizer;
 
 fn files() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");

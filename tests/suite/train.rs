@@ -1,17 +1,17 @@
 //! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
 
 use crate::common::{assert_close, preset, train, StopAfter};
+use base::error::exit_code;
 use candle_core::{DType, Device, Tensor, Var};
-use difftool::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
-use difftool::base::error::exit_code;
-use difftool::kernels::{cross_entropy, RopeStyle};
-use difftool::model::{DecoderSizes, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
-use difftool::prompts::Tokenizer;
 use difftool::train::*;
+use engine::attention::{Fused, LambdaStart, Pairing, ValueWidth, Variant};
+use engine::kernels::{cross_entropy, RopeStyle};
+use engine::model::{DecoderSizes, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use stats::Rng;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use text::Tokenizer;
 
 /// Two small variants, two stages of 12 and 8 steps, a log line every four steps.
 pub(super) const SPEC: &str = r#"

@@ -2,13 +2,13 @@
 //! of tests/fixtures/export_trained.py, which also sees to it that the folders load with nothing missing or left over.
 
 use crate::common::{assert_close, distance, fixture};
+use base::hash::sha256;
 use candle_core::{Device, Tensor};
-use difftool::attention::Stream;
-use difftool::base::hash::sha256;
-use difftool::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};
-use difftool::prompts::Tokenizer;
+use engine::attention::Stream;
+use engine::model::{ModelConfig, Positions, Transformer, Weights, TENSOR_FILE};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use text::Tokenizer;
 
 /// Absolute, in float32; logits reach about 30.
 const TOLERANCE: f64 = 1e-3;
@@ -30,7 +30,7 @@ fn expected(name: &str) -> Expected {
     let weights = std::fs::read(assets(name).join(TENSOR_FILE)).unwrap();
     assert!(
         metadata["model_sha256"] == sha256(&weights),
-        "assets/models/{name} has new weights: run tests/fixtures/export_trained.py, as its head says"
+        "crates/engine/assets/models/{name} has new weights: run tests/fixtures/export_trained.py, as its head says"
     );
     Expected { metadata, tensors: candle_core::safetensors::load_buffer(&bytes, &Device::Cpu).unwrap() }
 }
@@ -43,7 +43,7 @@ impl Expected {
 }
 
 fn assets(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/models").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crates/engine/assets/models").join(name)
 }
 
 fn built_in(name: &str) -> Transformer {

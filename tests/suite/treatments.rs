@@ -4,12 +4,12 @@ use crate::common::{assert_close, assert_drawn, edit_tensor, fixture, Scratch};
 use crate::dense::Dense;
 use crate::generate::{cases, load, splits};
 use candle_core::{Device, Tensor};
-use difftool::attention::{Attend, KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, Stream};
-use difftool::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use difftool::model::generate::Decoder;
-use difftool::model::Transformer;
-use difftool::names::{HeadPlace, LayersAndHeads};
 use difftool::results::record::Record;
+use engine::attention::{Attend, KeyRemoval, OutputReplacement, Removal, ResolvedTreatment, Stream};
+use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use engine::model::generate::Decoder;
+use engine::model::Transformer;
+use names::{HeadPlace, LayersAndHeads};
 use std::collections::BTreeMap;
 use tempfile::TempDir;
 

@@ -1,13 +1,13 @@
 //! Costs of noise and heads: conditions against the untreated passes, on the same prompts.
 
-use crate::names::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
-use crate::names::{Column, Cut, Number};
 use crate::results::difference::correct;
 use crate::results::pair::on_shared_prompts;
 use crate::results::record::UNTREATED;
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, numbers_of, words, Cell, Table, TableRows};
 use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting, Sides, Verdict};
+use names::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
+use names::{Column, Cut, Number};
 use stats::{test_ratio, Interval};
 
 pub(super) const CONDITIONS: RunTable = RunTable::made("conditions", "Costs of conditions", conditions);

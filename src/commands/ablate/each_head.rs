@@ -1,14 +1,14 @@
 //! The cost of each head, and which other measurement of heads predicts it.
 
-use crate::names::metric::{
-    Kind, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
-    SINK_SHARE_FIRST,
-};
-use crate::names::{Column, HeadPlace, Number};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, words, Cell, Table, TableRows};
 use crate::results::{of_head, of_model, under, Frame, Sides, Verdict};
+use names::metric::{
+    Kind, ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, HEAD_ATTRIBUTION, RETRIEVAL_SCORE, SHARE_ABS, SHARE_OUT,
+    SINK_SHARE_FIRST,
+};
+use names::{Column, HeadPlace, Number};
 use serde::Serialize;
 use stats::{
     correlation_interval, correlation_on_other_prompts, pearson, simultaneous_interval, spearman, Correlation,
@@ -264,9 +264,9 @@ fn predictors(frame: &Frame) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::Metric;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::{About, ConditionFacts, Conditions, Purpose};
+    use names::metric::Metric;
     use stats::Rng;
     use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! Where the answer travels: what it costs to silence the keys of one region in the rows of one region.
 
 use super::changes::{condition_changes, place_columns, Change, Place, CONDITIONS};
-use crate::attention::Removal;
-use crate::names::metric::Kind;
-use crate::names::{Column, Region};
 use crate::results::difference::correct;
 use crate::results::run_table::RunTable;
 use crate::results::table::{key_column, numbers, Cell, ColumnRole, Table};
 use crate::results::{ConditionFacts, Difference, Frame, Purpose};
 use crate::treatments::{KeySelection, RowSelection, Treatment};
+use engine::attention::Removal;
+use names::metric::Kind;
+use names::{Column, Region};
 
 pub(super) const FLOW: RunTable = RunTable::made("flow", "Where the answer travels", flow);
 

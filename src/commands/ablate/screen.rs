@@ -4,13 +4,13 @@ use super::super::hidden::{nats, points, two_changes};
 use super::changes::{condition_changes, heads_out_changes, Change, HeadsOut};
 use super::each_head::{dearest_first, HeadCost, PREDICTORS};
 use super::flow::{is_in_flow, FLOW};
-use crate::names::distinct;
-use crate::names::metric::ACCURACY;
-use crate::names::HeadPlace;
 use crate::results::difference::correct;
 use crate::results::screen::{note_on_limits, ModelRows, Screen, ScreenTable};
 use crate::results::table::{fixed, Cell, Table};
 use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, RankedHead, Setting};
+use names::distinct;
+use names::metric::ACCURACY;
+use names::HeadPlace;
 use std::collections::BTreeMap;
 
 /// Heads that are listed of each model.

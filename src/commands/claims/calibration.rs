@@ -3,10 +3,10 @@
 use super::judge::{findings, ClaimVerdict};
 use super::list::{Better, Claim, CLAIMS};
 use super::ClaimsFlags;
-use crate::names::metric::Kind;
-use crate::names::{Column, Number, Value};
 use crate::results::record::{Identity, Measurement, Record};
 use crate::results::{About, Frame};
+use names::metric::Kind;
+use names::{Column, Number, Value};
 use stats::Rng;
 use std::sync::Arc;
 

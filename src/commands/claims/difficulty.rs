@@ -3,10 +3,10 @@
 use super::super::models::OpenedModels;
 use super::series::rung;
 use super::ClaimsFlags;
-use crate::base::error::{is_of_machine, is_usage};
-use crate::names::metric::ACCURACY;
 use crate::run::{check, measure_prompts, Plan, Setup, Setups};
 use anyhow::Result;
+use base::error::{is_of_machine, is_usage};
+use names::metric::ACCURACY;
 use stats::mean;
 use std::sync::atomic::AtomicBool;
 

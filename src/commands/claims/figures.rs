@@ -2,14 +2,14 @@
 
 use super::super::nll::POSITIONS;
 use crate::figures::{Over, Panel, RunFigure, View};
-use crate::names::metric::{
-    ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS,
-    SHARE_OUT, SHARE_SIGNED,
-};
-use crate::names::{Column, Cut, Value};
 use crate::results::run_table::{number_table_of, RunTable};
 use crate::results::table::Table;
 use crate::results::Frame;
+use names::metric::{
+    ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS,
+    SHARE_OUT, SHARE_SIGNED,
+};
+use names::{Column, Cut, Value};
 
 const POOLING: &str = "mean over prompts";
 

@@ -3,11 +3,11 @@
 use super::list::{Against, Better, Claim, Interest, Over, CLAIMS, LEAST_TO_LOSE};
 use super::series::is_of_series;
 use super::ClaimsFlags;
-use crate::names::metric::Kind;
-use crate::names::{Column, Cut, Number};
 use crate::results::difference::correct_among;
 use crate::results::pair::by_prompt;
 use crate::results::{of_model, Difference, Estimate, Frame, RecordRef, SIDES};
+use names::metric::Kind;
+use names::{Column, Cut, Number};
 use serde::Deserialize as _;
 use stats::{p_of_interval, LEAST_DISCORDANT};
 use std::collections::{BTreeMap, BTreeSet};
@@ -275,11 +275,11 @@ fn least_gain<'a>(
     baseline: Vec<RecordRef<'a>>,
     other: Vec<RecordRef<'a>>,
 ) -> ([Vec<RecordRef<'a>>; 2], Option<Difference>) {
-    let depths: BTreeSet<_> = other.iter().filter_map(|record| Column::DepthReqPct.get(record)).collect();
+    let depths: BTreeSet<_> = other.iter().filter_map(|record| record.value(Column::DepthReqPct)).collect();
     let mut of_depths = Vec::new();
     for &depth in &depths {
         let at_depth = |records: &[RecordRef<'a>]| -> Vec<RecordRef<'a>> {
-            records.iter().copied().filter(|record| Column::DepthReqPct.get(record) == Some(depth)).collect()
+            records.iter().copied().filter(|record| record.value(Column::DepthReqPct) == Some(depth)).collect()
         };
         let sides = [at_depth(&baseline), at_depth(&other)];
         let change = difference(claim, &sides[0], &sides[1]);
@@ -308,9 +308,9 @@ fn against_margin(claim: &Claim, change: Difference) -> Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::{Metric, ACCURACY, NLL, SAID_NUMBER};
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
+    use names::metric::{Metric, ACCURACY, NLL, SAID_NUMBER};
     use std::sync::Arc;
 
     /// A record of a model on a prompt.

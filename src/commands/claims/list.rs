@@ -1,11 +1,11 @@
 //! The claims of the Differential Transformer paper (Ye et al. 2024, "Differential Transformer"), as values.
 
-use crate::names::metric::{
+use names::metric::{
     Kind, ACCURACY, ANSWER_REGION, CANCELLED, HIDDEN_ACCURACY, LARGEST, MAP_COSINE, MAP_COSINE_STRANGERS, NLL,
     NLL_AR_HIT, NLL_LATE, NOISE_ABS, NOISE_OUT, NOISE_REGION, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS, SHARE_OUT,
     SHARE_SIGNED,
 };
-use crate::names::{Column, Cut, Number, Value};
+use names::{Column, Cut, Number, Value};
 
 /// A claim: what the paper says, and the number that decides it.
 #[derive(Debug)]

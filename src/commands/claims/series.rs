@@ -7,12 +7,12 @@ use super::super::{heads, needle, nll, outliers, quantize, shots};
 use super::difficulty::Difficulty;
 use super::list::Claim;
 use super::ClaimsFlags;
-use crate::base::terminal::quoted;
-use crate::prompts::shots::order_of;
-use crate::prompts::PromptDefaults;
 use crate::results::record::Identity;
 use crate::run::Plan;
 use anyhow::{ensure, Result};
+use base::terminal::quoted;
+use text::shots::order_of;
+use text::PromptDefaults;
 
 /// A command that measures claims by itself.
 #[derive(Debug)]

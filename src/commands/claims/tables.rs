@@ -4,14 +4,14 @@ use super::judge::{findings, flags, ClaimVerdict, Finding};
 use super::list::{Against, Claim, Over};
 use super::series::alone;
 use super::CLAIMS_COMMAND;
-use crate::names::metric::Kind;
-use crate::names::{distinct, joined};
 use crate::results::differences::p_value;
-use crate::results::manifest::ModelInfo;
 use crate::results::run_table::RunTable;
 use crate::results::screen::{Chapter, Screen, ScreenTable};
 use crate::results::table::{basis, fixed, numbers, plural, words, Cell, Table, TableRows};
 use crate::results::Frame;
+use names::metric::Kind;
+use names::ModelInfo;
+use names::{distinct, joined};
 use std::collections::BTreeSet;
 
 /// What `difftool claims` prints.

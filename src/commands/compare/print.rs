@@ -2,19 +2,19 @@
 
 use super::screen::screen;
 use super::{in_short, Compare, TableFormat};
-use crate::names::ShortNames;
 use crate::results::compare::Comparison;
 use crate::results::differences::{differences, Detail};
 use crate::results::print::{markdown_table, screen_text, write_rows, TextTable};
 use crate::results::table::Table;
 use anyhow::Result;
+use names::ShortNames;
 use serde_json::json;
 use stats::LEVEL;
 use std::io::Write;
 
 /// Prints the rows on stdout.
 pub(super) fn print(comparison: &Comparison, args: &Compare) -> Result<()> {
-    let mut out = crate::base::terminal::stdout();
+    let mut out = base::terminal::stdout();
     let format = if args.json { TableFormat::Json } else { args.format };
     match format {
         TableFormat::Table => write!(out, "{}", text_of(comparison, args))?,

@@ -2,12 +2,12 @@
 
 use super::in_short;
 use crate::figures::compared_words;
-use crate::names::{distinct, is_short_for, Column};
 use crate::results::compare::Comparison;
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::{ModelRows, Screen, ScreenTable};
 use crate::results::table::{plural, Cell, Table};
 use crate::results::Row;
+use names::{distinct, is_short_for, Column};
 
 /// The changes of each metric that has a decided one, or is the first. Where a metric has several rows, each that was named has a table of
 /// its own, and of others only the first is shown.

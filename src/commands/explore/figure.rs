@@ -2,12 +2,12 @@
 
 use crate::commands::heatmap::bins;
 use crate::explore::{ExploreMeasure, ModelMaps};
-use crate::figures::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
 use crate::measures::PassKey;
-use crate::names::metric::SHARE_OUT;
-use crate::names::Region;
 use crate::run::Run;
 use anyhow::Result;
+use names::metric::SHARE_OUT;
+use names::Region;
+use plot::{maps, ColourScale, MapPanel, MapPanels, TokenAxis};
 
 /// Maps of a single model; several models have one each.
 const OF_ONE_MODEL: usize = 2;

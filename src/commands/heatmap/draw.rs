@@ -1,21 +1,21 @@
 //! The pictures: maps side by side, or every layer and head of a model as small multiples.
 
-use crate::bail_usage;
 use crate::commands::heatmap::bins;
-use crate::figures::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use crate::measures::{Maps, PassKey, PooledMap, RowQuantity};
-use crate::model::open::Model;
-use crate::names::metric::LAMBDA;
-use crate::names::{HeadPlace, LayersAndHeads};
-use crate::prompts::{text_rows, Grid};
 use crate::results::table::short;
 use crate::results::{of_model, under, Frame};
 use crate::run::Run;
 use crate::run::{MapFlags, MapKind, MAP_PX, SMALL_PX};
 use anyhow::Result;
+use base::bail_usage;
+use engine::model::open::Model;
+use names::metric::LAMBDA;
+use names::{HeadPlace, LayersAndHeads};
+use plot::{maps, small_maps, Bins, ColourScale, MapPanel, MapPanels, Profile, SmallMaps, TokenAxis};
 use stats::mean;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use text::{text_rows, Grid};
 
 const NOTHING: &str = "nothing to draw: no query in --query sees a key in --key";
 

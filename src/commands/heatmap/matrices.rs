@@ -1,12 +1,12 @@
 //! The numbers of the pictures as matrices.
 
-use crate::base::files::{folder_of, is_there, replace};
 use crate::measures::{MapMeasure, PassKey, PooledMap, RowQuantity};
-use crate::names::HeadPlace;
 use crate::run::{MapFlags, Run};
 use anyhow::{ensure, Result};
+use base::files::{folder_of, is_there, replace};
 use candle_core::npy::NpzTensors;
 use candle_core::{Device, Tensor};
+use names::HeadPlace;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -1,14 +1,14 @@
 //! Lambda of a model, by layer.
 
-use crate::attention::{Extras, Lambda, Stream};
 use crate::measures::{LambdaCollector, LambdaProbe};
-use crate::model::open::{Model, OpenedModel};
-use crate::model::pass::pass;
-use crate::prompts::{Text, Windows};
 use anyhow::{Context, Result};
+use engine::attention::{Extras, Lambda, Stream};
+use engine::model::open::{Model, OpenedModel};
+use engine::model::pass::pass;
 use serde::Serialize;
 use stats::{quantile, Moments};
 use std::collections::BTreeMap;
+use text::{Text, Windows};
 
 /// Length of the prose over which token-dependent lambda is measured, in tokens.
 const LAMBDA_TOK: usize = 512;

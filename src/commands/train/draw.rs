@@ -1,15 +1,15 @@
 //! The figure `curves`: loss, recall, needle accuracy and measurements inside the layers against tokens; mean and range
 //! over seeds.
 
-use crate::base::files;
-use crate::base::values::tokens_name;
 use crate::commands::shared::FigureArgs;
-use crate::figures::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
-use crate::names::metric::Metric;
-use crate::names::{Column, Value};
 use crate::train::metrics::{CONTEXT_RMS, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES};
 use crate::train::{CurvePoint, Stage, Study};
 use anyhow::{Context, Result};
+use base::files;
+use names::metric::Metric;
+use names::values::tokens_name;
+use names::{Column, Value};
+use plot::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
 use std::path::Path;
 
 /// The panels: a metric, the title, and the label of the y axis.
@@ -50,11 +50,7 @@ pub(super) fn curves(study: &Study, out: &Path, figures: &FigureArgs) -> Result<
     let subtitle = format!("ctx: length of the texts from here on · {}", in_words(&seeds));
     let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
     let figure = lines(&panels, LineAxes::Linear, &heading)?;
-    let recipe = crate::figures::recipe(
-        &crate::base::terminal::arguments(),
-        seeds.join(", "),
-        "of several seeds mean and range",
-    );
+    let recipe = plot::recipe(&base::terminal::arguments(), seeds.join(", "), "of several seeds mean and range");
     for path in figures.files("curves").iter().map(|file| out.join(file)) {
         if files::is_there(&path) {
             std::fs::remove_file(&path).with_context(|| format!("cannot replace {}", path.display()))?;
@@ -111,7 +107,7 @@ fn line(name: &str, mut runs: Vec<Vec<CurvePoint>>) -> Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompts::DocumentSpec;
+    use text::DocumentSpec;
 
     #[test]
     fn contexts_are_marked_where_they_change() {

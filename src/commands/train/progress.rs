@@ -72,7 +72,7 @@ impl Progress for TrainReporter<'_> {
             let trained = if percent < 100 { format!("{percent} % of its tokens, ") } else { String::new() };
             let left = self.bar.eta();
             let left = if left.is_zero() { String::new() } else { format!(", about {} left", HumanDuration(left)) };
-            crate::say!("{name}: {trained}{message}; {finished} of {runs} runs{left}");
+            base::say!("{name}: {trained}{message}; {finished} of {runs} runs{left}");
         }
     }
 }

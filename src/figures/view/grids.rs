@@ -1,10 +1,10 @@
 //! Tables as grids of coloured cells: a number by two keys, columns by a key, and scores by layer and head.
 
-use super::{joined, DrawnRows, Part};
-use crate::figures::{cells, CellGrid, CellRow, CellScale, Figure, FigureHeading, GridCell, PointEstimate};
-use crate::names::{distinct, Column, HeadPlace};
+use super::{joined, point_of, DrawnRows, Part};
 use crate::results::table::{short, Cell, ColumnRole, Holds};
 use anyhow::Result;
+use names::{distinct, Column, HeadPlace};
+use plot::{cells, CellGrid, CellRow, CellScale, Figure, FigureHeading, GridCell};
 
 impl DrawnRows<'_> {
     pub(super) fn grid(&self, down: &str, value: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
@@ -40,7 +40,7 @@ impl DrawnRows<'_> {
         for row in self.of_model(part, model) {
             let place = depths.iter().position(|depth| *depth == row[down].text);
             let column = columns.iter().position(|column| *column == self.title(across, row));
-            if let (Some(place), Some(column), Some(point)) = (place, column, PointEstimate::of_cell(&row[value])) {
+            if let (Some(place), Some(column), Some(point)) = (place, column, point_of(&row[value])) {
                 let interval = point.interval.filter(|_| self.numbers(value).range().is_some());
                 let detail = interval.map_or_else(String::new, |(lo, hi)| format!("{lo:.0}–{hi:.0}"));
                 grid[place][column] = Some(GridCell { value: point.value, detail });
@@ -81,7 +81,7 @@ impl DrawnRows<'_> {
         };
         for row in self.of_model(part, model) {
             grid.rows.push(row[down].text.clone());
-            grid.cells.push(columns.iter().map(|(place, _)| GridCell::of(&row[*place])).collect());
+            grid.cells.push(columns.iter().map(|(place, _)| grid_cell(&row[*place])).collect());
         }
         grid
     }
@@ -119,7 +119,7 @@ impl DrawnRows<'_> {
             for model in &self.models() {
                 let numbers = self.of_model(&part, model).filter_map(|row| {
                     let at = HeadPlace { layer: row[layer].exact? as usize, head: row[head].exact? as usize };
-                    Some((at, PointEstimate::of_cell(&row[score]).map(|point| point.value)))
+                    Some((at, point_of(&row[score]).map(|point| point.value)))
                 });
                 let numbers: Vec<_> = numbers.collect();
                 if numbers.iter().any(|(_, number)| number.is_some()) {
@@ -134,11 +134,9 @@ impl DrawnRows<'_> {
     }
 }
 
-impl GridCell {
-    /// The number of a cell of a table, if it has one.
-    fn of(cell: &Cell) -> Option<Self> {
-        PointEstimate::of_cell(cell).map(|point| Self { value: point.value, detail: String::new() })
-    }
+/// The number of a cell of a table, if it has one.
+fn grid_cell(cell: &Cell) -> Option<GridCell> {
+    point_of(cell).map(|point| GridCell { value: point.value, detail: String::new() })
 }
 
 /// Rows of one model, beside each other with their headings as titles; those of several as they are.
@@ -159,10 +157,10 @@ fn side_by_side(rows: Vec<CellRow>) -> Vec<CellRow> {
 mod tests {
     use super::super::tests::table;
     use super::*;
-    use crate::figures::Page;
-    use crate::names::metric::Kind;
     use crate::results::table::{key_column, numbers, numbers_in, Table};
     use crate::results::Frame;
+    use names::metric::Kind;
+    use plot::Page;
 
     #[test]
     fn a_grid_has_a_cell_where_there_is_a_number() {

@@ -1,10 +1,10 @@
 //! Tables of answers and of the attention of the rows that predict them.
 
-use crate::names::metric::{self, ANSWER_REGION};
-use crate::names::{Column, Number};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::table::Table;
 use crate::results::Frame;
+use names::metric::{self, ANSWER_REGION};
+use names::{Column, Number};
 
 pub(crate) const ANSWERS: RunTable = RunTable {
     id: "answers",

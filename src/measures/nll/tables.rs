@@ -1,13 +1,13 @@
 //! Tables of scored tokens: prediction of a text, by kind of token and by position in the window.
 
-use crate::names::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
-use crate::names::Column;
 use crate::results::run_table::{Content, RunTable};
 use crate::results::screen::ModelRows;
 use crate::results::table::{
     basis, counts, fixed, key_column, numbers, numbers_in, unsigned_zero, words, Cell, ColumnRole, Table, TableRows,
 };
 use crate::results::{bins, cumulative, Bin, Estimate, Frame, Scored, TokenKind, Verdict};
+use names::metric::{AR_HIT_SHARE, AR_MAX_COUNT};
+use names::Column;
 
 pub(crate) const PREDICTION: RunTable =
     RunTable { id: "nll", title: "Prediction of text", note: "", content: Content::Made(models) };

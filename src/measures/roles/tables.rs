@@ -1,10 +1,5 @@
 //! Purposes of heads: the strongest heads of each role, of the answer, and sinks.
 
-use crate::names::metric::{
-    Kind, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE,
-    RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
-};
-use crate::names::{Column, HeadPlace, Number};
 use crate::results::pair::{on_shared_prompts, PromptNumbers};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::screen::ModelRows;
@@ -12,6 +7,11 @@ use crate::results::table::{
     basis, fixed, key_column, numbers, numbers_in, numbers_of, short, words, Cell, Table, TableColumn, TableRows,
 };
 use crate::results::{of_head, of_model, under, Estimate, Frame};
+use names::metric::{
+    Kind, ANSWER_REGION, CANCELLED, DUPLICATE_TOKEN, HEAD_ATTRIBUTION, INDUCTION, PREVIOUS_TOKEN, QUERY_SCORE,
+    RETRIEVAL_SCORE, SHARE_OUT, SINK_SHARE_FIRST, VALUE_NORM_FIRST,
+};
+use names::{Column, HeadPlace, Number};
 use stats::{rank_stability, RESAMPLES};
 
 /// Number of heads that are listed of each role.
@@ -250,9 +250,9 @@ fn answer_heads(frame: &Frame) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::metric::{Metric, ANSWER_LOG_PROB};
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
+    use names::metric::{Metric, ANSWER_LOG_PROB};
     use std::sync::Arc;
 
     fn record(seed: u64, head: usize, metric: &Metric, value: f64) -> Record {

@@ -5,9 +5,9 @@ use super::super::records::{Quantity, RecordRef, Records};
 use super::super::rows::Pairing;
 use super::input::place_of;
 use super::{described, Counts, Input, Request};
-use crate::bail_usage;
-use crate::names::column::{Column, Value};
 use anyhow::{bail, Result};
+use base::bail_usage;
+use names::column::{Column, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks the records that were selected of inputs.
@@ -79,12 +79,12 @@ fn duplicate(pairing: &Pairing<'_>, twice: [RecordRef<'_>; 2], inputs: &[(Input,
         format!("record {number} of {}", input.name)
     });
     let [a, b] = &twice;
-    let apart = Column::ALL.iter().find(|column| !column.is_finding() && column.get(a) != column.get(b));
+    let apart = Column::ALL.iter().copied().find(|column| !column.is_finding() && a.value(*column) != b.value(*column));
     let advice = match apart {
         Some(column) => format!(
             "they differ in {column} ({} and {}): keep one with --where {column}=…",
-            column.text(a),
-            column.text(b)
+            a.text(column),
+            b.text(column)
         ),
         None => "was one run appended to another, or a file given twice?".into(),
     };
@@ -97,8 +97,9 @@ fn nothing_in_common(Pairing { baseline, other, free, joined }: &Pairing<'_>) ->
         bail!("nothing to compare");
     };
     let apart = joined_columns(free).into_iter().find(|column| {
-        let values: BTreeSet<Option<Value<'_>>> = joined.only_other.iter().map(|record| column.get(record)).collect();
-        !joined.only_baseline.iter().any(|record| values.contains(&column.get(record)))
+        let values: BTreeSet<Option<Value<'_>>> =
+            joined.only_other.iter().map(|record| record.value(*column)).collect();
+        !joined.only_baseline.iter().any(|record| values.contains(&record.value(*column)))
     });
     let reason = match apart {
         Some(column) => {
@@ -106,7 +107,7 @@ fn nothing_in_common(Pairing { baseline, other, free, joined }: &Pairing<'_>) ->
                 Column::Seed => ": other prompts; --allow-different-prompts pairs them by setting and sample only",
                 _ => "",
             };
-            format!("{column} is {} and {} there{advice}", column.text(a), column.text(b))
+            format!("{column} is {} and {} there{advice}", a.text(column), b.text(column))
         }
         None => format!("for example {} and {}", described(a, free), described(b, free)),
     };

@@ -3,12 +3,12 @@
 use super::super::difference::Verdict;
 use super::super::rows::Row;
 use super::MetricName;
-use crate::bail_usage;
-use crate::base::values::serde_as_str;
-use crate::names::metric::{self, Metric};
-use crate::names::{distinct, hint};
 use crate::results::Frame;
 use anyhow::Result;
+use base::bail_usage;
+use names::metric::{self, Metric};
+use names::serde_as_str;
+use names::{distinct, hint};
 use stats::LEAST_PROMPTS;
 use std::fmt;
 use std::str::FromStr;
@@ -185,7 +185,7 @@ impl FailIf {
 mod tests {
     use super::super::super::difference::Difference;
     use super::*;
-    use crate::names::metric::{ACCURACY, SHARE_ABS};
+    use names::metric::{ACCURACY, SHARE_ABS};
 
     fn row(diff: f64, interval: Option<(f64, f64)>) -> Row {
         let lo = interval.map(|i| i.0);
@@ -236,7 +236,7 @@ mod tests {
     fn what_cannot_be_judged_is_a_usage_error() {
         let refusal = |condition: &str| {
             let error = condition.parse::<FailIf>().unwrap().met(&[row(0.0, None)]).unwrap_err();
-            assert_eq!(crate::base::error::exit_code(&error), 2);
+            assert_eq!(base::error::exit_code(&error), 2);
             error.to_string()
         };
         assert!(refusal("accuracy < 0").contains("share_abs[answer]"));

@@ -2,9 +2,9 @@
 
 use super::super::rows::Pairing;
 use super::request::Request;
-use crate::bail_usage;
-use crate::names::column::{Column, Value};
 use anyhow::Result;
+use base::bail_usage;
+use names::column::{Column, Value};
 use std::collections::BTreeMap;
 
 /// Columns whose values are different kinds of measurement, never to be averaged over.

@@ -1,12 +1,12 @@
 //! Inputs: run folders, or results files with the manifest beside them if there is one.
 
-use crate::bail_usage;
-use crate::names::Replicates;
 use crate::results::folder::{other_kind, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
 use crate::results::record::Record;
 use crate::results::records::{RecordRef, Records};
 use anyhow::{Context, Result};
+use base::bail_usage;
+use names::Replicates;
 use std::path::{Path, PathBuf};
 
 /// One thing to compare.

@@ -1,10 +1,11 @@
 //! Differences between two manifests, found before any number is compared.
 
 use super::{Input, Request};
-use crate::bail_usage;
-use crate::names::column::Column;
-use crate::results::manifest::{Manifest, ModelInfo};
+use crate::results::manifest::Manifest;
 use anyhow::{bail, Result};
+use base::bail_usage;
+use names::column::Column;
+use names::ModelInfo;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

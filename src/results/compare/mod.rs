@@ -41,12 +41,12 @@ pub use request::{MetricName, Request, Where};
 use super::pair::joined_columns;
 use super::records::RecordRef;
 use super::rows::{Pairing, Row, Rows};
-use crate::bail_usage;
-use crate::names::column::{self, Column};
-use crate::names::metric::metric_name;
 use anyhow::Result;
+use base::bail_usage;
 use input::input_of;
 use manifests::check_manifests;
+use names::column::{self, Column};
+use names::metric::metric_name;
 use notes::{note_pairs, note_rows};
 use std::collections::BTreeMap;
 
@@ -131,7 +131,7 @@ fn described(record: &RecordRef<'_>, but: &[Column]) -> String {
     let region = record.quantity.region.as_deref().filter(|_| !but.contains(&Column::Region));
     let mut text = format!("{} ·", metric_name(&record.quantity.metric, region));
     for column in joined_columns(but) {
-        if let Some(value) = column.get(record).filter(|_| !matches!(column, Column::Metric | Column::Region)) {
+        if let Some(value) = record.value(column).filter(|_| !matches!(column, Column::Metric | Column::Region)) {
             text += &format!(" {column}={value}");
         }
     }

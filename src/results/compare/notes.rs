@@ -3,7 +3,7 @@
 use super::super::rows::{Pairing, Row};
 use super::super::table::plural;
 use super::request::Request;
-use crate::names::column::Column;
+use names::column::Column;
 use stats::{LEAST_PROMPTS, LEAST_SEEDS};
 use std::collections::BTreeSet;
 

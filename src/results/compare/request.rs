@@ -2,14 +2,14 @@
 
 use super::super::record::Identity;
 use super::super::records::{Quantity, RecordRef, Records};
-use crate::bail_usage;
-use crate::base::error::Usage;
-use crate::names::column::{names, Column, Value};
-use crate::names::metric::{self, headline_rank, Label, Metric};
-use crate::names::{hint, is_short_for, Region, Replicates, SEED_FOLDERS};
 use anyhow::Result;
+use base::bail_usage;
+use base::error::Usage;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Command};
+use names::column::{names, Column, Value};
+use names::metric::{self, headline_rank, Label, Metric};
+use names::{hint, is_short_for, Region, Replicates, SEED_FOLDERS};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -267,7 +267,7 @@ impl Request {
         let mut columns = self.wheres.iter().map(|condition| condition.column).filter(|of| of.is_of_measurement());
         quantity.is_meant(|column| self.mentions(column))
             && self.rank(quantity).is_some()
-            && columns.all(|column| self.passes(column, column.of_quantity(quantity)))
+            && columns.all(|column| self.passes(column, quantity.value(column)))
     }
 
     /// Returns `true` if the model and prompt of records meet the conditions.
@@ -280,7 +280,7 @@ impl Request {
                 (Column::Scope | Column::Bits, Some(Column::Condition)) => identity.condition.is_none(),
                 _ => false,
             };
-            is_exempt || self.passes(column, column.of_identity(identity))
+            is_exempt || self.passes(column, identity.value(column))
         })
     }
 
@@ -349,7 +349,7 @@ fn listed(column: Column, records: &Records) -> String {
 mod tests {
     use super::super::super::record::{Measurement, Record};
     use super::*;
-    use crate::names::metric::SHARE_ABS;
+    use names::metric::SHARE_ABS;
     use std::sync::Arc;
 
     fn request(wheres: &[&str], group_by: &[Column]) -> Request {

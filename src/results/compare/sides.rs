@@ -3,10 +3,10 @@
 use super::super::records::RecordRef;
 use super::super::rows::{Compared, Pairing};
 use super::{Counts, Input, Request};
-use crate::bail_usage;
-use crate::names::column::{shown, Column, Value};
-use crate::names::{is_short_for, ShortNames};
 use anyhow::Result;
+use base::bail_usage;
+use names::column::{shown, Column, Value};
+use names::{is_short_for, ShortNames};
 use std::collections::BTreeSet;
 
 /// The largest number of values of one column that are compared at once.
@@ -35,7 +35,7 @@ pub(super) fn pairings<'a>(
     };
     let mut sides = vec![Vec::new(); values.len()];
     for record in selected {
-        if let Some(side) = values.iter().position(|value| *value == by.get(record)) {
+        if let Some(side) = values.iter().position(|value| *value == record.value(by)) {
             sides[side].push(*record);
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn pairings<'a>(
 
 /// The values of a column; a missing one counts.
 fn values<'a>(records: &[RecordRef<'a>], column: Column) -> BTreeSet<Option<Value<'a>>> {
-    records.iter().map(|record| column.get(record)).collect()
+    records.iter().map(|record| record.value(column)).collect()
 }
 
 fn list(values: &BTreeSet<Option<Value<'_>>>) -> String {
@@ -143,7 +143,7 @@ fn compared_values<'a>(
 fn in_order<'a>(selected: &[RecordRef<'a>], by: Column) -> Result<Vec<Option<Value<'a>>>> {
     let mut first: Vec<(Option<Value<'a>>, u32)> = Vec::new();
     for record in selected {
-        let value = by.get(record);
+        let value = record.value(by);
         match first.iter_mut().find(|(known, _)| *known == value) {
             Some((_, place)) => *place = record.place.min(*place),
             None if value.is_some() || by.missing_counts() => first.push((value, record.place)),

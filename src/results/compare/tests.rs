@@ -1,15 +1,15 @@
 //! The whole way from files to rows.
 
 use super::*;
-use crate::names::column::{shown, Value};
-use crate::names::metric::{metric, Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_ABS, SHARE_ABS};
-use crate::names::HeadPlace;
 use crate::results::differences::differences_of_run;
+use names::column::{shown, Value};
+use names::metric::{metric, Metric, ACCURACY, ANSWER_LOG_PROB, NOISE_ABS, SHARE_ABS};
+use names::HeadPlace;
 use stats::Rng;
 
-use crate::names::Number;
 use crate::results::record::{self, Identity, Measurement, Record};
 use crate::results::{About, Difference, Frame, Query};
+use names::Number;
 use proptest::prelude::*;
 use stats::mean;
 use std::path::{Path, PathBuf};
@@ -192,7 +192,7 @@ fn estimates_are_those_worked_out_record_by_record() {
         for (metric, estimate) in [&ACCURACY, &ANSWER_LOG_PROB].into_iter().zip(&row.numbers) {
             let mut prompts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
             for record in records.iter().filter(|record| record.measure.metric == metric.name) {
-                let keys = columns.map(|column| column.of_identity(&record.identity));
+                let keys = columns.map(|column| record.identity.value(column));
                 if keys == row.keys[..] {
                     prompts.entry(record.identity.seed.unwrap()).or_default().push(record.measure.value.unwrap());
                 }

@@ -3,8 +3,8 @@
 use super::super::record::fields;
 use super::super::table::{Cell, Table, TableColumn};
 use super::super::{Difference, Row};
-use crate::names::Column;
 use anyhow::Result;
+use names::Column;
 use std::io::Write;
 
 /// Writes rows with all their numbers in full; a missing one is an empty field.

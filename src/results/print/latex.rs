@@ -1,7 +1,7 @@
 //! Tables as LaTeX, with the rules of the package booktabs.
 
 use super::super::table::{Cell, Table};
-use crate::base::terminal;
+use base::terminal;
 
 /// Formats a table as a `tabular`, with its title and caption as a comment above.
 pub(crate) fn latex_table(table: &Table) -> String {

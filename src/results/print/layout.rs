@@ -2,7 +2,7 @@
 //! all its rows share, and is broken into parts and blocks of columns.
 
 use super::super::table::{Cell, ColumnRole, Table, TableColumn};
-use crate::base::terminal::{self, escaped, wrapped};
+use base::terminal::{self, escaped, wrapped};
 use comfy_table::{presets, CellAlignment, ContentArrangement};
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Tables as GitHub Markdown.
 
 use super::super::table::{Cell, Table};
-use crate::base::terminal::escaped_lines;
+use base::terminal::escaped_lines;
 
 /// Formats the caption and the table.
 pub(crate) fn markdown_with_caption(table: &Table) -> String {

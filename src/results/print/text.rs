@@ -3,8 +3,8 @@
 use super::super::screen::{Screen, ScreenTable};
 use super::super::table::{plural, ColumnRole, Table, MODEL};
 use super::layout::TextTable;
-use crate::base::terminal::{escaped, wrapped};
-use crate::names::ShortNames;
+use base::terminal::{escaped, wrapped};
+use names::ShortNames;
 
 /// The tables to print.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,7 @@ fn hoisted(mut table: Table) -> (String, Table) {
 mod tests {
     use super::super::super::table::{key_column, numbers, words, Cell};
     use super::*;
-    use crate::names::Column;
+    use names::Column;
 
     #[test]
     fn keys_that_all_rows_share_are_said_once_above_the_table() {

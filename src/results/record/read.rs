@@ -1,8 +1,8 @@
 //! Reads results files, also those that a spreadsheet or a data frame has written again.
 
 use super::{columns, Identity, Measurement, Record, SCHEMA};
-use crate::base::csv_table::{CsvTable, DecimalSign};
 use anyhow::{anyhow, bail, Context, Result};
+use base::csv_table::{CsvTable, DecimalSign};
 use csv::StringRecord;
 use std::borrow::Cow;
 use std::path::Path;

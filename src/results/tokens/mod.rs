@@ -5,8 +5,8 @@ mod estimate;
 pub(crate) use estimate::{bins, cumulative, Bin};
 
 use super::Estimate;
-use crate::base::files;
 use anyhow::Result;
+use base::files;
 use estimate::{comparable, groups, mean_difference, mean_nll, BLOCK_TOK};
 use serde::{Deserialize, Serialize};
 use std::path::Path;

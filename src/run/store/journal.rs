@@ -1,9 +1,9 @@
 //! The journal of a run, and the prompts that it describes.
 
-use crate::base::files;
 use crate::results::folder::{CELLS, RESULTS};
 use crate::results::record;
 use anyhow::{Context, Result};
+use base::files;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -43,7 +43,7 @@ impl JournalLine {
 }
 
 fn sha256_of(results: &[u8], line: &[u8]) -> String {
-    crate::base::hash::sha256(&[results, line].concat())
+    base::hash::sha256(&[results, line].concat())
 }
 
 /// A finished prompt with its records.

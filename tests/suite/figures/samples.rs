@@ -1,7 +1,7 @@
 //! One of each figure, of made-up data that has what real data have: ties, gaps, sinks, long names.
 
-use difftool::figures::*;
-use difftool::names::HeadPlace;
+use names::HeadPlace;
+use plot::*;
 use std::f64::consts::TAU;
 
 /// Names and figures.
@@ -121,8 +121,7 @@ pub(super) fn forest(page: Page, labels: [&str; 2]) -> Figure {
         ForestPanel { title: "accuracy".into(), unit: "fraction".into(), rows: rows(0.11) },
         ForestPanel { title: "share_abs[answer]".into(), unit: String::new(), rows: rows(-0.03) },
     ];
-    difftool::figures::forest(&panels, &heading("Differences from transformer", page), "difference from transformer")
-        .unwrap()
+    plot::forest(&panels, &heading("Differences from transformer", page), "difference from transformer").unwrap()
 }
 
 fn heads(page: Page) -> Figure {

@@ -2,7 +2,7 @@
 //! computes. `tests/fixtures/export_fields.py` lists the fields.
 
 use crate::common::fixture;
-use difftool::model::ModelConfig;
+use engine::model::ModelConfig;
 use serde_json::{json, Map, Value};
 use std::fs;
 

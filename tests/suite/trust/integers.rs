@@ -2,7 +2,7 @@
 
 use super::fuzz::ABSURD;
 use crate::common::{fixture, tiny_model};
-use difftool::model::{Checkpoint, ModelConfig};
+use engine::model::{Checkpoint, ModelConfig};
 use serde_json::{json, Value};
 use std::fs;
 use std::time::Instant;

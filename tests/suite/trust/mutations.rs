@@ -3,8 +3,8 @@
 
 use crate::common::fixture;
 use anyhow::{ensure, Result};
-use difftool::attention::Stream;
-use difftool::model::{Checkpoint, ModelConfig, Transformer};
+use engine::attention::Stream;
+use engine::model::{Checkpoint, ModelConfig, Transformer};
 use rayon::prelude::*;
 use serde::Deserialize;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use super::{edit_json, Bench, NEEDLE};
 use candle_core::{DType, Tensor};
-use difftool::model::{ModelConfig, Weights};
+use engine::model::{ModelConfig, Weights};
 use serde_json::json;
 use std::fs;
 
