@@ -7,7 +7,7 @@ pub(crate) use tables::{ANSWERS, ATTENTION, DEPTH, HIDDEN, REGIONS};
 use super::output::{mean_over_layers, sum_of_noise, Contributions, LayerOutput, LayerSums};
 use super::sinks::{SinkCollector, SinkProbe};
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
-use super::{number, of_head, of_region, rounded, HiddenScores, Measure, MeasureOutput, ObservedPass};
+use super::{number, of_head, of_region, rounded, HiddenScores, Measure, MeasureOutput, Needs, ObservedPass};
 use crate::results::record::Measurement;
 use anyhow::{Context, Result};
 use engine::attention::{AttentionRow, ProbeResult, RowProbe};
@@ -51,8 +51,8 @@ impl Measure for AnswerMeasure {
         probes
     }
 
-    fn wants_trace(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { trace: true, ..Needs::default() }
     }
 
     fn conclude(&self, mut pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

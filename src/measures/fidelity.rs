@@ -1,7 +1,7 @@
 //! Divergence of attention, its output and predictions under a condition from the baseline pass over the same prompt.
 
 use super::target::{TargetCollector, TargetProbe, TargetSummary};
-use super::{number, of_head, rounded, Measure, MeasureOutput, ObservedPass};
+use super::{number, of_head, rounded, Measure, MeasureOutput, Needs, ObservedPass};
 use crate::results::record::Measurement;
 use crate::results::run_table::{Content, RunTable};
 use anyhow::{Context, Result};
@@ -38,12 +38,8 @@ impl Measure for FidelityMeasure {
         vec![Box::new(TargetProbe::new(&prompt.answerable_targets(), Vec::<MixedRow>::new()))]
     }
 
-    fn wants_predictions(&self) -> bool {
-        true
-    }
-
-    fn wants_trace(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { predictions: true, trace: true, ..Needs::default() }
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

@@ -4,7 +4,7 @@
 //! output, so that 51234 says 123. Of values that are no numbers, an answer says those of the prompt's needles that
 //! occur in it as whole words of their language, whatever their case; in scripts without spaces, those that it contains.
 
-use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, Needs, ObservedPass, PassKey};
 use crate::results::run_table::{number_table, Content, RunTable};
 use crate::results::table::Table;
 use crate::results::Frame;
@@ -24,8 +24,8 @@ pub(crate) struct GenerationMeasure {
 }
 
 impl Measure for GenerationMeasure {
-    fn wants_generation(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { generation: true, ..Needs::default() }
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

@@ -87,24 +87,9 @@ pub trait Measure: Any + Send + Sync {
         Vec::new()
     }
 
-    /// Returns `true` if it needs the statistics of the residual stream.
-    fn wants_residual(&self) -> bool {
-        false
-    }
-
-    /// Returns `true` if it needs a [`Trace`] of the target rows.
-    fn wants_trace(&self) -> bool {
-        false
-    }
-
-    /// Returns `true` if it needs the prediction of every token.
-    fn wants_predictions(&self) -> bool {
-        false
-    }
-
-    /// Returns `true` if it needs generated text.
-    fn wants_generation(&self) -> bool {
-        false
+    /// What it needs of a pass besides rows.
+    fn needs(&self) -> Needs {
+        Needs::default()
     }
 
     /// Turns one observed pass into records.
@@ -126,6 +111,33 @@ pub trait Measure: Any + Send + Sync {
     /// Returns the records of the pooled data, after the last prompt.
     fn finish(&mut self) -> Vec<(PassKey, Measurement)> {
         Vec::new()
+    }
+}
+
+/// What measures need of a pass besides attention rows. What nobody needs is not computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Statistics of the residual stream.
+    pub residual: bool,
+    /// A [`Trace`] of the target rows.
+    pub trace: bool,
+    /// The prediction of every token.
+    pub predictions: bool,
+    /// Generated text.
+    pub generation: bool,
+}
+
+impl Needs {
+    /// All that some measures need.
+    pub(crate) fn of(measures: &[&dyn Measure]) -> Self {
+        let mut all = Self::default();
+        for needs in measures.iter().map(|measure| measure.needs()) {
+            all.residual |= needs.residual;
+            all.trace |= needs.trace;
+            all.predictions |= needs.predictions;
+            all.generation |= needs.generation;
+        }
+        all
     }
 }
 

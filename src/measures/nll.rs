@@ -10,7 +10,7 @@ mod tables;
 
 pub(crate) use tables::{ar_hit_definition, positions_drawn, side_by_side, NLL_DIFFERENCES, NLL_POSITIONS, PREDICTION};
 
-use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, Needs, ObservedPass, PassKey};
 use crate::results::record::Measurement;
 use crate::results::{bins, ScoredToken, ScoredWindow};
 use anyhow::{Context, Result};
@@ -60,8 +60,8 @@ impl NllMeasure {
 }
 
 impl Measure for NllMeasure {
-    fn wants_predictions(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { predictions: true, ..Needs::default() }
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

@@ -5,7 +5,7 @@ mod tables;
 pub(crate) use tables::{side_by_side, CHANNELS, OUTLIERS};
 
 use super::sinks::{SinkCollector, SinkProbe};
-use super::{decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
+use super::{decoded, encoded, number, token_text, Measure, MeasureData, MeasureOutput, Needs, ObservedPass, PassKey};
 use crate::results::record::Measurement;
 use crate::results::MassiveAt;
 use anyhow::Result;
@@ -43,8 +43,8 @@ impl Measure for OutlierMeasure {
         vec![Box::new(LogitProbe), Box::new(SinkProbe::new(prompt.ids.len()))]
     }
 
-    fn wants_residual(&self) -> bool {
-        true
+    fn needs(&self) -> Needs {
+        Needs { residual: true, ..Needs::default() }
     }
 
     fn conclude(&self, pass: ObservedPass<'_>, output: &mut MeasureOutput) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, and their measures.
 
-use super::passes::untreated_records;
+use super::prompt_run::PromptRun;
 use super::reference::bringers;
 use super::{check, MapsOfOnePrompt, Setup};
 use crate::explore::{agreements, ExploreMeasure, KnownHeads, Resolution};
@@ -283,7 +283,11 @@ fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize 
     let measure: &dyn Measure = if is_text { &ShapeMeasure } else { &AnswerMeasure { by_head: true, sinks: false } };
     let records = planned
         .build(setup.grid.seed(), &setup.sources, model.tokenizer())
-        .and_then(|prompt| untreated_records(setup, index, select, planned, &prompt, &[measure], None))
+        .and_then(|prompt| {
+            let measures = [measure];
+            PromptRun { setup, model: index, planned, prompt: &prompt, only: select, measures: &measures }
+                .untreated(None)
+        })
         .unwrap_or_default(); // an error of this prompt occurs again in the run, which reports it
     let mut seen = vec![0.0; model.transformer.config.layers.len()];
     for m in records.iter().map(|record| &record.measure) {

@@ -14,6 +14,7 @@ mod outputs;
 mod passes;
 mod patching;
 mod plan;
+mod prompt_run;
 mod reference;
 mod series;
 mod setup;

@@ -4,7 +4,7 @@
 //! then measured.
 
 use super::head_costs::CostPrompts;
-use super::passes::untreated_records;
+use super::prompt_run::PromptRun;
 use super::Setup;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::results::RankedHead;
@@ -145,7 +145,8 @@ fn score_heads(
     // All heads, not only the measured ones, so that rankings are the same in every run.
     let all = LayersAndHeads::default();
     let measures = [&AnswerMeasure { by_head: true, sinks: false } as &dyn Measure, &RolesMeasure];
-    for record in untreated_records(setup, model, &all, planned, prompt, &measures, means)? {
+    let run = PromptRun { setup, model, planned, prompt, only: &all, measures: &measures };
+    for record in run.untreated(means)? {
         let measure = &record.measure;
         let (Some(layer), Some(head), Some(value)) = (measure.layer, measure.head, measure.value) else { continue };
         for &ranking in Ranking::VARIANTS {

@@ -64,7 +64,11 @@ impl TokenizerConfig {
     }
 
     /// Creates the configuration from the files' contents; `path` is for messages.
-    pub(crate) fn of(path: PathBuf, config: Option<Map<String, Value>>, mut tokens: Map<String, Value>) -> Result<Self> {
+    pub(crate) fn of(
+        path: PathBuf,
+        config: Option<Map<String, Value>>,
+        mut tokens: Map<String, Value>,
+    ) -> Result<Self> {
         let exists = config.is_some();
         let mut config = config.unwrap_or_default();
         let chat_template = config.remove("chat_template").filter(|template| !template.is_null());
