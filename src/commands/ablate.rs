@@ -14,17 +14,16 @@ use crate::measures::MeasureName;
 use crate::results::folder::HEADS;
 use crate::results::run_table::RunTable;
 use crate::run::{Plan, Run};
-use crate::treatments::{
-    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment,
-};
 use anyhow::Result;
 use base::bail_usage;
 use base::spec_file::flag_defaults;
 use changes::{CONDITIONS, CONTRASTS, HEADS_OUT};
 use clap::{Args, ValueEnum};
 use each_head::{head_rows, EACH_HEAD, EVERY_COST, PREDICTORS};
-use engine::attention::Removal;
 use flow::{conditions_beside_flow, silenced_cells, FLOW};
+use names::condition::{
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Removal, Replacement, RowSelection, Treatment,
+};
 use names::metric::ACCURACY;
 use names::{HeadPlace, Region};
 use screen::screen;

@@ -192,11 +192,10 @@ mod tests {
     use crate::commands::quantize::QuantizeFlags;
     use crate::commands::{command, command_line};
     use crate::run::MapKind;
-    use crate::treatments::{Ranking, RowSelection};
     use clap::ValueEnum;
-    use engine::kernels::quant::{Format, Quantised, Scope};
     use engine::model::device::Dtype;
     use engine::model::HeadLayout;
+    use names::condition::{Format, Quantised, Ranking, RowSelection, Scope};
     use proptest::prelude::*;
     use text::{NeedleForm, Order};
 

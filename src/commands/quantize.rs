@@ -9,14 +9,13 @@ use crate::measures::MeasureName;
 use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{note_on_condition, note_on_limits, Screen, SideBySide};
 use crate::results::table::{key_column, words, Cell, Table, TableColumn};
-use crate::results::{ConditionFacts, Frame, Purpose};
+use crate::results::Frame;
 use crate::run::Plan;
-use crate::treatments::{Condition, Treatment};
 use anyhow::Result;
 use base::bail_usage;
 use base::spec_file::flag_defaults;
 use clap::Args;
-use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::condition::{Condition, ConditionFacts, Format, Purpose, Quantised, Quantiser, Scope, Treatment};
 use names::metric::{
     ACCURACY, ANSWER_LOG_PROB, ANSWER_REGION, ERROR_CANCELLED, NLL, SHARE_OUT, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };

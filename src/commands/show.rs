@@ -7,10 +7,10 @@ use crate::report::SavedRun;
 use crate::results::print::write_table;
 use crate::results::record;
 use crate::results::{About, Frame};
-use crate::treatments::condition_facts;
 use anyhow::Result;
 use base::bail_usage;
 use clap::{Args, FromArgMatches as _};
+use names::condition::Conditions;
 use std::path::{Path, PathBuf};
 
 pub(super) static SHOW: Command = Command {
@@ -58,6 +58,6 @@ fn frame_of(results: &Path) -> Result<Frame> {
     let mut frame = Frame::new(About::default());
     record::read_each(results, |record| frame.add(record))?;
     let mut frame = frame.finish();
-    frame.conditions = condition_facts(frame.condition_names());
+    frame.conditions = Conditions::of_names(frame.condition_names());
     Ok(frame)
 }

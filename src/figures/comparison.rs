@@ -3,7 +3,7 @@
 use crate::results::differences::{difference_cell, group_value};
 use crate::results::screen::column_words;
 use crate::results::{Compared, Difference, Row};
-use crate::treatments::condition_words;
+use names::condition::condition_words;
 use names::{distinct, Column};
 use plot::{ForestPanel, ForestRow, PointEstimate};
 

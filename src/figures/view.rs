@@ -6,9 +6,8 @@ use crate::results::run_table::RunTable;
 use crate::results::table::{Cell, Holds, Table, MODEL};
 use crate::results::Frame;
 use anyhow::Result;
-use names::distinct;
 use names::metric::{Kind, Label};
-use names::Column;
+use names::{distinct, Column};
 use plot::{
     forest, lines, Figure, FigureHeading, ForestPanel, ForestRow, Line, LineAxes, LinePanel, Page, PointEstimate,
 };

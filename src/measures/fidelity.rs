@@ -7,11 +7,10 @@ use crate::results::run_table::{Content, RunTable};
 use anyhow::{Context, Result};
 use engine::attention::{AttentionRow, RowProbe, Trace};
 use engine::model::pass::Predictions;
-use names::metric;
 use names::metric::{
     Metric, ANSWER_FLIPS, ERROR_CANCELLED, KL, NLL, OUTPUT_COSINE, ROW_ERROR, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
 };
-use names::{HeadPlace, Region};
+use names::{metric, HeadPlace, Region};
 use stats::{mean, Divergence, MixedRow, RowChange, TwoMaps};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -4,8 +4,7 @@ use super::pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMap
 use super::{region_ranges, token_text, Measure, MeasureData, MeasureOutput, ObservedPass, PassKey};
 use anyhow::{bail, Result};
 use engine::attention::RowProbe;
-use names::serde_as_str;
-use names::{HeadPlace, LayersAndHeads, Region};
+use names::{serde_as_str, HeadPlace, LayersAndHeads, Region};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;

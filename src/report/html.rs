@@ -1,8 +1,7 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
-use super::facts;
 use super::figure::ReportFigure;
-use super::{ComparedRuns, Report, Section};
+use super::{facts, ComparedRuns, Report, Section};
 use crate::explore;
 use crate::html::{self, PageCode};
 use crate::results::screen::Chapter;

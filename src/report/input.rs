@@ -5,10 +5,10 @@ use crate::results::folder::{other_kind, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, 
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
 use crate::results::{About, Frame, Tokens};
-use crate::treatments::condition_facts;
 use anyhow::{ensure, Result};
 use base::bail_usage;
 use base::files;
+use names::condition::Conditions;
 use std::path::{Path, PathBuf};
 
 /// A run folder, read for a report.
@@ -69,7 +69,7 @@ impl SavedRun {
             }
         }
         let mut frame = frame.finish();
-        frame.conditions = condition_facts(frame.condition_names());
+        frame.conditions = Conditions::of_names(frame.condition_names());
         Ok(Self { experiment: experiment_of(folder)?, folder: folder.to_owned(), manifest, frame, explorer, figures })
     }
 }

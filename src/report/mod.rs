@@ -22,9 +22,8 @@ use crate::results::table::Table;
 use crate::results::{Frame, Row};
 use anyhow::Result;
 use figure::ReportFigure;
-use names::distinct;
 use names::metric::{ACCURACY, ANSWER_REGION, ENTROPY, NLL, NOISE_OUT, SHARE_OUT, SINK_SHARE_FIRST};
-use names::{Column, Number};
+use names::{distinct, Column, Number};
 
 /// The contents of a page.
 pub(crate) struct Report {

@@ -3,11 +3,11 @@
 use super::difference::{correct, Difference, Test, Verdict};
 use super::frame::Frame;
 use super::query::Query;
-use super::record::UNTREATED;
 use super::rows::{Compared, Row};
 use super::run_table::{setting, sorted_rows, RunTable};
 use super::table::{basis, key_column, numbers, words, Cell, ColumnRole, Table, TableRows};
 use names::column::{shown, Column, Value};
+use names::condition::UNTREATED;
 use names::metric::{self, Headline, Number};
 
 /// The columns of a table of differences.

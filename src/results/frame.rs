@@ -1,18 +1,17 @@
 //! A frame: the records of one run, and what its manifest says. Every table, figure, expectation and report of a run asks it.
 
-use super::conditions::Conditions;
 use super::difference::Difference;
 use super::estimate::Estimate;
 use super::pair::{differences, pairs, Pair, PromptNumbers};
 use super::query::{Query, ResultRow};
-use super::record::{Identity, Record, UNTREATED};
+use super::record::{Identity, Record};
 use super::records::{RecordRef, Records};
 use super::setting::Setting;
 use super::tokens::Tokens;
 use names::column::{millipct, Column, Cut, Value};
+use names::condition::{Conditions, UNTREATED};
 use names::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
-use names::ModelInfo;
-use names::{HeadPlace, Replicates, ShortNames};
+use names::{HeadPlace, ModelInfo, Replicates, ShortNames};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,6 @@
 //! Names, units and headings of metrics are those of the [catalogue](names::metric).
 
 pub mod compare;
-mod conditions;
 pub(crate) mod difference;
 pub(crate) mod differences;
 mod estimate;
@@ -32,7 +31,6 @@ pub mod table;
 mod tokens;
 
 pub use compare::{Counts, MetricName, Where};
-pub use conditions::{ConditionFacts, Conditions, Purpose};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
 pub(crate) use frame::{of_head, of_model, under, Sides, SIDES};

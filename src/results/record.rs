@@ -23,9 +23,6 @@ use std::sync::Arc;
 /// Number of this schema. It changes when a column is added, removed, moved or given another meaning, or a metric another name.
 pub const SCHEMA: u32 = 4;
 
-/// The name of the untreated passes, whose records have no condition.
-pub const UNTREATED: &str = "none";
-
 /// Returns a text for a CSV file, with a leading apostrophe if it would be a formula.
 pub fn no_formula(text: &str) -> Cow<'_, str> {
     if is_formula(text) {

@@ -2,10 +2,10 @@
 
 use super::frame::Frame;
 use super::query::{Query, ResultRow};
-use super::record::UNTREATED;
 use super::setting::Setting;
 use super::table::{basis, key_column, numbers_of, Cell, Table, TableRows};
 use names::column::{Column, Cut, Value};
+use names::condition::UNTREATED;
 use names::metric::{Metric, Number, ANSWER_REGION, AR_HIT_SHARE, NLL, NLL_AR_HIT, NLL_OTHER};
 
 /// A table of runs.

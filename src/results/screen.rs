@@ -1,13 +1,13 @@
 //! Screens: what a command prints by default. Models are columns, a change stands in the cell of what it is a change of, and
 //! what all rows share is said once.
 
-use super::conditions::Purpose;
 use super::difference::correct;
 use super::frame::{of_model, Frame};
 use super::query::{Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
 use super::table::{numbers, plural, words, Cell, Table, TableColumn};
 use names::column::{Column, Cut, Value};
+use names::condition::Purpose;
 use names::metric::{Number, ACCURACY};
 use serde::Serialize;
 use text::shots::order_of;

@@ -1,7 +1,7 @@
 //! Tables as data, before they become text, JSON, CSV, HTML or Markdown, and how their numbers are written.
 
-use super::record::UNTREATED;
 use super::{Difference, Estimate};
+use names::condition::UNTREATED;
 use names::metric::{Kind, Label};
 use names::{Column, ShortNames};
 use serde::Serialize;

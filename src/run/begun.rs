@@ -10,8 +10,7 @@ use anyhow::{Context, Result};
 use base::bail_usage;
 use base::files;
 use base::hash::sha256;
-use names::distinct;
-use names::ModelInfo;
+use names::{distinct, ModelInfo};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 

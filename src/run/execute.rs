@@ -12,10 +12,10 @@ use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
 use crate::results::record;
 use crate::results::{About, Frame};
-use crate::treatments::condition_facts;
 use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::hash::sha256;
+use names::condition::Conditions;
 use serde_json::{json, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -174,7 +174,7 @@ impl Run {
     /// The records, with what measures pooled beside them.
     fn whole_frame(&mut self) -> Result<Frame> {
         let mut frame = std::mem::take(&mut self.frame).finish();
-        frame.conditions = condition_facts(frame.condition_names());
+        frame.conditions = Conditions::of_names(frame.condition_names());
         for Series { setup, measures, .. } in &self.series {
             frame.tokens.0.extend(setup.tokens(measures).0);
             frame.massive.extend(setup.massive(measures));

@@ -3,11 +3,12 @@
 use super::reference::resolver;
 use super::starts::most_at_once;
 use crate::measures::HiddenScores;
-use crate::treatments::{KeySelection, PromptFindings, Reference, RowSelection, Treatment};
+use crate::treatments::{PromptFindings, Reference};
 use anyhow::Result;
-use engine::attention::{Prefix, Removal, Stream};
+use engine::attention::{Prefix, Stream};
 use engine::model::open::Model;
 use engine::model::pass::{continued_passes, first_observed_row, pass, SharedStart};
+use names::condition::{KeySelection, Removal, RowSelection, Treatment};
 use names::Region;
 use text::Prompt;
 

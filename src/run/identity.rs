@@ -3,8 +3,8 @@
 use super::Setup;
 use crate::measures::PassKey;
 use crate::results::record::{Identity, Measurement, Record};
-use crate::treatments::Condition;
 use engine::model::open::Model;
+use names::condition::Condition;
 use std::sync::Arc;
 use text::{CitySet, PlannedPrompt, PromptSpec};
 

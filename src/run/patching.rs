@@ -1,10 +1,11 @@
 //! Activation patching: the prompt with another answer, and what heads write on both.
 
 use super::Setup;
-use crate::treatments::{PairedOutputs, PairedPrompt, RowSelection};
+use crate::treatments::{rows_of, PairedOutputs};
 use anyhow::Result;
 use engine::attention::{HeadOutputSums, Prefix, Stream};
 use engine::model::open::Model;
+use names::condition::{PairedPrompt, RowSelection};
 use std::ops::Range;
 use text::Prompt;
 
@@ -59,7 +60,8 @@ fn recorded(
     selections: &[RowSelection],
     keeping: bool,
 ) -> Result<(Vec<LayerOutputs>, Option<Prefix>)> {
-    let rows: Vec<Vec<usize>> = selections.iter().map(|rows| rows.of(prompt).into_iter().flatten().collect()).collect();
+    let rows: Vec<Vec<usize>> =
+        selections.iter().map(|rows| rows_of(*rows, prompt).into_iter().flatten().collect()).collect();
     // The sum over a set of one row is the row itself.
     let sets: Vec<Vec<Range<usize>>> = rows.iter().flatten().map(|&row| vec![row..row + 1]).collect();
     let stream = Stream::new(&[]);

@@ -2,11 +2,11 @@
 
 use super::{MapFlags, RunShard};
 use crate::measures::MeasureName;
-use crate::treatments::Condition;
 use anyhow::Result;
 use base::bail_usage;
 use base::terminal::quoted_path;
 use engine::model::open::LoadOptions;
+use names::condition::Condition;
 use names::{repeated, LayersAndHeads};
 use std::path::Path;
 use text::{Grid, NeedlePrompts};

@@ -12,7 +12,7 @@ use crate::measures::{
     SinkProbe,
 };
 use crate::results::record::Record;
-use crate::treatments::{Condition, PairedPrompt, PromptFindings, Reference, Resolver};
+use crate::treatments::{PromptFindings, Reference, Resolver};
 use anyhow::Result;
 use engine::attention::{Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use engine::model::generate::{generate, Generation, StopConditions};
@@ -20,6 +20,7 @@ use engine::model::gradient::{HeadAttributions, LastPass};
 use engine::model::open::Model;
 use engine::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
 use engine::model::Transformer;
+use names::condition::{Condition, PairedPrompt};
 use names::{HeadPlace, LayersAndHeads};
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -8,11 +8,12 @@ use super::prompt_run::PromptRun;
 use super::Setup;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::results::RankedHead;
-use crate::treatments::{Ranking, Reference, Resolver, RowSelection};
+use crate::treatments::{rows_of, Reference, Resolver};
 use anyhow::{Context, Result};
 use base::bail_usage;
 use engine::attention::{HeadOutputSums, Stream};
 use engine::model::open::Model;
+use names::condition::{Ranking, RowSelection};
 use names::{HeadPlace, LayersAndHeads};
 use stats::Rng;
 use stats::{mean, pearson};
@@ -221,7 +222,7 @@ struct WrittenMeans {
 impl WrittenMeans {
     /// Adds the outputs on one prompt.
     fn add(&mut self, model: &Model, prompt: &Prompt) -> Result<()> {
-        let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows.of(prompt)).collect();
+        let sets: Vec<Vec<Range<usize>>> = RowSelection::VARIANTS.iter().map(|rows| rows_of(*rows, prompt)).collect();
         let mut attend = HeadOutputSums::new(Stream::new(&[]), sets);
         model.transformer.hidden(std::slice::from_ref(&prompt.ids), &mut attend)?;
         for ((rows, layers), count) in RowSelection::VARIANTS.iter().zip(attend.sums).zip(attend.counts) {

@@ -1,11 +1,11 @@
 //! Where passes start, and which of them run together.
 
-use crate::treatments::PairedPrompt;
 use anyhow::Result;
 use candle_core::Tensor;
 use engine::attention::Prefix;
 use engine::model::pass::{residuals, SharedStart};
 use engine::model::Transformer;
+use names::condition::PairedPrompt;
 use std::ops::Range;
 use text::Prompt;
 

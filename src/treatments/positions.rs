@@ -1,6 +1,6 @@
 //! Positions of a prompt: the rows that a treatment changes, and the keys that it removes from them.
 
-use super::{KeySelection, RowSelection};
+use names::condition::{KeySelection, RowSelection};
 use names::Region;
 use stats::Rng;
 use std::ops::Range;
@@ -9,22 +9,20 @@ use text::Prompt;
 /// Rows with the regions that apply to them.
 pub(super) type RegionView = (Range<usize>, Vec<Region>);
 
-impl KeySelection {
-    /// Positions of these keys, ascending. Generated tokens belong to the last region.
-    pub(super) fn positions(&self, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
-        match self {
-            Self::Regions(set) => {
-                let keys: Vec<usize> = (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect();
-                let mut keys = ranges(&keys);
-                if let Some(last) = keys.last_mut().filter(|last| generating && last.end == regions.len()) {
-                    last.end = usize::MAX;
-                }
-                keys
+/// Positions of keys, ascending. Generated tokens belong to the last region.
+pub(super) fn positions_of(keys: &KeySelection, regions: &[Region], seed: u64, generating: bool) -> Vec<Range<usize>> {
+    match keys {
+        KeySelection::Regions(set) => {
+            let keys: Vec<usize> = (0..regions.len()).filter(|&i| set.contains(&regions[i])).collect();
+            let mut keys = ranges(&keys);
+            if let Some(last) = keys.last_mut().filter(|last| generating && last.end == regions.len()) {
+                last.end = usize::MAX;
             }
-            Self::Random(n) => random_keys(regions, *n, seed),
-            Self::RandomLike(set) => {
-                random_keys(regions, regions.iter().filter(|region| set.contains(region)).count(), seed)
-            }
+            keys
+        }
+        KeySelection::Random(n) => random_keys(regions, *n, seed),
+        KeySelection::RandomLike(set) => {
+            random_keys(regions, regions.iter().filter(|region| set.contains(region)).count(), seed)
         }
     }
 }
@@ -44,11 +42,9 @@ fn ranges(positions: &[usize]) -> Vec<Range<usize>> {
     positions.chunk_by(|a, b| a + 1 == *b).map(|run| run[0]..run[run.len() - 1] + 1).collect()
 }
 
-impl RowSelection {
-    /// The rows of a prompt, ascending.
-    pub fn of(self, prompt: &Prompt) -> Vec<Range<usize>> {
-        region_views(prompt, self, false).into_iter().map(|(rows, _)| rows).collect()
-    }
+/// The rows of a prompt, ascending.
+pub fn rows_of(rows: RowSelection, prompt: &Prompt) -> Vec<Range<usize>> {
+    region_views(prompt, rows, false).into_iter().map(|(rows, _)| rows).collect()
 }
 
 /// The treated rows with their regions, ascending. If generating, all rows from the one that predicts the first answer on count as

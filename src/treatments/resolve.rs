@@ -1,10 +1,12 @@
 //! Resolution of conditions to positions, layers and heads of one model and one prompt.
 
-use super::positions::region_views;
-use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment};
+use super::positions::{positions_of, region_views};
 use anyhow::Result;
 use base::bail_usage;
-use engine::attention::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};
+use engine::attention::{KeyRemoval, OutputReplacement, ResolvedTreatment};
+use names::condition::{
+    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Removal, Replacement, RowSelection, Treatment,
+};
 use names::{HeadPlace, LayersAndHeads, Region};
 use stats::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,7 +158,7 @@ impl Resolver<'_> {
                 }
                 Treatment::Remove { how, keys, of, rows } => {
                     for (rows, regions) in region_views(prompt, *rows, generating) {
-                        let keys = keys.positions(&regions, seed, generating);
+                        let keys = positions_of(keys, &regions, seed, generating);
                         treated.removed.push(KeyRemoval { how: *how, of: of.clone(), rows, keys });
                     }
                 }
@@ -242,6 +244,7 @@ impl Reference {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::treatments::rows_of;
     use text::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
 
     fn prompt(retrieve: usize) -> Prompt {
@@ -267,7 +270,7 @@ mod tests {
             rankings: [(Ranking::ShareAbs, ranked)].into(),
             agreements: BTreeMap::new(),
         };
-        let rows = RowSelection::Answer.of(prompt).into_iter().map(|rows| rows.len()).sum::<usize>();
+        let rows = rows_of(RowSelection::Answer, prompt).into_iter().map(|rows| rows.len()).sum::<usize>();
         let layer = |first: usize| (0..rows * 4 * 2).map(|i| (first + i) as f32).collect();
         let outputs = [PairedPrompt::Clean, PairedPrompt::Corrupted]
             .map(|from| ((from, RowSelection::Answer), vec![layer(from as usize * 1000), layer(500)]));

@@ -5,10 +5,9 @@ use crate::common::{assert_close, attention_variants, normal, AttentionCase};
 use crate::dense::Dense;
 use candle_core::{DType, Tensor};
 use engine::attention::{
-    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LogitRule, Removal, ResolvedTreatment, RowCollector, RowProbe,
-    Stream,
+    Alibi, Attend, AttentionRow, Heads, KeyRemoval, LogitRule, ResolvedTreatment, RowCollector, RowProbe, Stream,
 };
-use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::condition::{Format, Quantised, Quantiser, Removal, Scope};
 use names::{HeadPlace, LayersAndHeads};
 
 pub(crate) const D: usize = 8;

@@ -2,8 +2,9 @@
 #![allow(dead_code)] // the bench uses a part
 
 use candle_core::{DType, Device, Result, Tensor};
-use engine::attention::{Attend, Heads, LogitRule, Removal, ResolvedTreatment, Stream};
-use engine::kernels::quant::{Quantised, Quantiser, Scope};
+use engine::attention::{Attend, Heads, LogitRule, ResolvedTreatment, Stream};
+use engine::kernels::quant::step;
+use names::condition::{Quantised, Quantiser, Removal, Scope};
 use names::HeadPlace;
 use std::collections::BTreeMap;
 
@@ -169,7 +170,7 @@ impl Dense {
         for (h, maps) in logits.iter_mut().enumerate() {
             for (j, map) in maps.iter_mut().enumerate() {
                 for &i in &counted[h] {
-                    let step = f64::from(quantiser.step(largest[&group(quantiser.scope, h, j, i / t)] as f32));
+                    let step = f64::from(step(quantiser.format, largest[&group(quantiser.scope, h, j, i / t)] as f32));
                     if step > 0.0 {
                         map[i] = (map[i] / step).round_ties_even() * step;
                     }

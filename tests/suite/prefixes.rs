@@ -13,8 +13,7 @@ use engine::model::pass::{continued_passes, first_observed_row, first_row, pass,
 use engine::model::Transformer;
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use text::PlannedPrompt;
-use text::{Prompt, Tokenizer};
+use text::{PlannedPrompt, Prompt, Tokenizer};
 
 /// Keeps some of the rows from `0` on: query, logits, maps and weighted values.
 struct KeepFrom(usize);

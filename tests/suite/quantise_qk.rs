@@ -6,7 +6,7 @@ use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
 use difftool::results::record::Record;
 use engine::attention::{Attend, Heads, ResolvedTreatment, Stream};
-use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
+use names::condition::{Format, Quantised, Quantiser, Scope};
 use names::HeadPlace;
 use std::collections::BTreeMap;
 

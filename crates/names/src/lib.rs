@@ -2,6 +2,7 @@
 //!
 //! * [`Column`]: the columns of records, with their values.
 //! * [`metric`]: the catalogue of metrics, with units, labels and meanings.
+//! * [`Condition`]: what is done to attention, and the grammar of its names.
 //! * [`Region`]: the parts of a prompt; [`HeadPlace`]: a head of a layer.
 //! * [`ModelInfo`]: what a run says of a model; [`ShortNames`] and [`Replicates`]: names of models, shortened and taken apart.
 //! * [`values`]: numbers of tokens and ranges, as they are typed.
@@ -17,6 +18,7 @@
 //! ```
 
 pub mod column;
+pub mod condition;
 mod head;
 mod lists;
 pub mod metric;
@@ -25,6 +27,7 @@ mod region;
 pub mod values;
 
 pub use column::{Column, Cut, Value};
+pub use condition::{Condition, UNTREATED};
 pub use head::{HeadPlace, LayersAndHeads};
 pub use lists::{distinct, hint, is_short_for, joined, repeated, Replicates, ShortNames, SEED_FOLDERS};
 pub use metric::Number;

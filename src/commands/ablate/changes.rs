@@ -2,10 +2,10 @@
 
 use crate::results::difference::correct;
 use crate::results::pair::on_shared_prompts;
-use crate::results::record::UNTREATED;
 use crate::results::run_table::RunTable;
 use crate::results::table::{basis, key_column, numbers, numbers_in, numbers_of, words, Cell, Table, TableRows};
-use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, Setting, Sides, Verdict};
+use crate::results::{of_model, under, Difference, Frame, Setting, Sides, Verdict};
+use names::condition::{ConditionFacts, Purpose, UNTREATED};
 use names::metric::{Kind, ACCURACY, ANSWER_LOG_PROB};
 use names::{Column, Cut, Number};
 use stats::{test_ratio, Interval};

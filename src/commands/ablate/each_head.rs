@@ -265,7 +265,8 @@ fn predictors(frame: &Frame) -> Option<Table> {
 mod tests {
     use super::*;
     use crate::results::record::{Identity, Measurement, Record};
-    use crate::results::{About, ConditionFacts, Conditions, Purpose};
+    use crate::results::About;
+    use names::condition::{ConditionFacts, Conditions, Purpose};
     use names::metric::Metric;
     use stats::Rng;
     use std::sync::Arc;

@@ -4,9 +4,8 @@ use super::changes::{condition_changes, place_columns, Change, Place, CONDITIONS
 use crate::results::difference::correct;
 use crate::results::run_table::RunTable;
 use crate::results::table::{key_column, numbers, Cell, ColumnRole, Table};
-use crate::results::{ConditionFacts, Difference, Frame, Purpose};
-use crate::treatments::{KeySelection, RowSelection, Treatment};
-use engine::attention::Removal;
+use crate::results::{Difference, Frame};
+use names::condition::{ConditionFacts, KeySelection, Purpose, Removal, RowSelection, Treatment};
 use names::metric::Kind;
 use names::{Column, Region};
 

@@ -7,10 +7,10 @@ use super::flow::{is_in_flow, FLOW};
 use crate::results::difference::correct;
 use crate::results::screen::{note_on_limits, ModelRows, Screen, ScreenTable};
 use crate::results::table::{fixed, Cell, Table};
-use crate::results::{of_model, under, ConditionFacts, Difference, Frame, Purpose, RankedHead, Setting};
-use names::distinct;
+use crate::results::{of_model, under, Difference, Frame, RankedHead, Setting};
+use names::condition::{ConditionFacts, Purpose};
 use names::metric::ACCURACY;
-use names::HeadPlace;
+use names::{distinct, HeadPlace};
 use std::collections::BTreeMap;
 
 /// Heads that are listed of each model.

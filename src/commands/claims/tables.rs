@@ -10,8 +10,7 @@ use crate::results::screen::{Chapter, Screen, ScreenTable};
 use crate::results::table::{basis, fixed, numbers, plural, words, Cell, Table, TableRows};
 use crate::results::Frame;
 use names::metric::Kind;
-use names::ModelInfo;
-use names::{distinct, joined};
+use names::{distinct, joined, ModelInfo};
 use std::collections::BTreeSet;
 
 /// What `difftool claims` prints.

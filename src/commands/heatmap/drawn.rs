@@ -1,9 +1,9 @@
 //! The table of the maps of one prompt: the share of each region in the output of the drawn heads.
 
-use crate::results::record::UNTREATED;
 use crate::results::run_table::{Content, RunTable};
 use crate::results::table::{fixed, key_column, numbers, short, words, Cell, Table, TableRows};
 use crate::results::{of_model, under, DrawnHead, Frame};
+use names::condition::UNTREATED;
 use names::metric::{Kind, HEAD_ATTRIBUTION, LAMBDA, SHARE_OUT};
 use names::{Column, HeadPlace, Number, Region};
 use stats::mean;

@@ -1,10 +1,11 @@
 //! Tables of outliers, which are pooled over prompts: over all layers, and channels with massive activations.
 
-use crate::results::record::{Record, UNTREATED};
+use crate::results::record::Record;
 use crate::results::run_table::{Content, RunTable};
 use crate::results::screen::ModelRows;
 use crate::results::table::{key_column, numbers, numbers_in, numbers_of, short, words, Cell, Table, TableRows};
 use crate::results::{Frame, MassiveAt};
+use names::condition::UNTREATED;
 use names::metric::{
     self, kind_of, top_k, Kind, Label, Metric, KURTOSIS, MASSIVE, MEDIAN, OUTLIER_FEATURE, SHARE_BEYOND_6_SIGMA,
     TOP_1_OVER_MEDIAN,

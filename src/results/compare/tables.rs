@@ -12,8 +12,7 @@ use base::csv_table::DecimalSign;
 use base::foreign_table::{column_names, each_row, Wanted};
 use base::json_objects::Place;
 use names::distinct;
-use names::metric::metric_name;
-use names::metric::Kind;
+use names::metric::{metric_name, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

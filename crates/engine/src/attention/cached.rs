@@ -6,9 +6,9 @@
 
 use super::keys::PackedKeys;
 use super::{blocks, treat, Attend, Continuations, Heads, NeededRows, Prefix, ResolvedTreatment, Stream};
-use crate::kernels::quant::Quantised;
 use crate::kernels::{with_values, PANEL};
 use candle_core::{Result, Tensor};
+use names::condition::Quantised;
 
 /// Computes the mixture of a prompt, then of one token at a time, without gradients (B = 1).
 ///

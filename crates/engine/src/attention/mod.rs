@@ -55,7 +55,7 @@ pub use probes::{AttentionRow, ProbeResult, ResidualProbe, RowCollector, RowProb
 pub use stream::{HeadOutputSums, NeededRows, Stream};
 pub(crate) use tile::TILE;
 pub use trace::Trace;
-pub use treat::{KeyRemoval, OutputReplacement, Removal, ResolvedTreatment};
+pub use treat::{KeyRemoval, OutputReplacement, ResolvedTreatment};
 pub use variant::{
     Factor, Gate, HeadNorm, Keys, Lambda, LambdaInit, LambdaStart, Pairing, Sink, ValueWidth, Variant, VariantName,
 };

@@ -1,11 +1,12 @@
 //! One layer of the streaming kernel: packed keys and values, with logits computed in blocks of keys.
 
 use super::keys::PackedKeys;
-use super::{HeadScalars, Heads, LogitRule, Removal, ResolvedTreatment, Values, Wiring, TILE};
-use crate::kernels::quant::{absmax, quantise, Quantised, Quantiser, Scope};
+use super::{HeadScalars, Heads, LogitRule, ResolvedTreatment, Values, Wiring, TILE};
+use crate::kernels::quant::{absmax, quantise, step};
 use crate::kernels::simd::{copy_scaled, soft_cap};
 use crate::kernels::{multiply_panel, Mat, MatMut, PANEL};
 use candle_core::Result;
+use names::condition::{Quantised, Quantiser, Removal, Scope};
 use names::HeadPlace;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -265,7 +266,7 @@ impl<'a> PackedLayer<'a> {
             return Vec::new();
         };
         let largest = self.largest_of_rows(quantiser, j, head, q, queries, room);
-        largest.into_iter().map(|x| quantiser.step(x)).collect()
+        largest.into_iter().map(|x| step(quantiser.format, x)).collect()
     }
 
     /// The largest |logit| of each row of map j, without exempt and masked keys. `room` is scratch space for a block.
@@ -325,7 +326,7 @@ impl<'a> PackedLayer<'a> {
             let of_all = largest.iter().flatten().fold(0.0_f32, |a, &b| a.max(b));
             largest.iter_mut().flatten().for_each(|x| *x = of_all);
         }
-        largest.map(|of_heads| of_heads.into_iter().map(|x| quantiser.step(x)).collect())
+        largest.map(|of_heads| of_heads.into_iter().map(|x| step(quantiser.format, x)).collect())
     }
 }
 

@@ -14,11 +14,12 @@ use super::blocks::covering_range;
 use super::keys::packed_values;
 use super::probes::{HeadProbes, IndexedProbe};
 use super::{Alibi, HeadScalars, Heads, ResolvedTreatment};
-use crate::kernels::quant::{Quantised, Quantiser, Scope};
+use crate::kernels::quant::step;
 use crate::kernels::{numbers, wide, wide_type, with_values, Panels};
 use candle_core::{DType, Device, Result, Shape, Tensor, D};
 use candle_nn::ops::{softmax, softmax_last_dim};
 use masks::Masks;
+use names::condition::{Quantised, Quantiser, Scope};
 use names::HeadPlace;
 use std::ops::Range;
 
@@ -361,7 +362,8 @@ impl<'a> Portable<'a> {
 
     /// The steps for the largest magnitudes; 1 where there is nothing to scale by.
     fn steps_of(&self, quantiser: &Quantiser, largest: &Tensor) -> Result<Tensor> {
-        let mut steps: Vec<f32> = numbers(largest)?.into_iter().map(|largest| quantiser.step(largest)).collect();
+        let mut steps: Vec<f32> =
+            numbers(largest)?.into_iter().map(|largest| step(quantiser.format, largest)).collect();
         steps.iter_mut().filter(|step| **step == 0.0).for_each(|step| *step = 1.0);
         self.here(steps, largest.shape())
     }

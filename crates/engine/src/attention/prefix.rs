@@ -8,9 +8,9 @@
 use super::blocks::{self, SharedKeys};
 use super::keys::PackedKeys;
 use super::{treat, Attend, Heads, NeededRows, Stream};
-use crate::kernels::quant::{Quantised, Scope};
 use crate::kernels::{has_kernels, with_values};
 use candle_core::{Result, Tensor};
+use names::condition::{Quantised, Scope};
 
 /// Keys and values of every layer for the tokens of a text, from an untreated pass.
 pub struct Prefix {

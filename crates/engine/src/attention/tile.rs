@@ -10,8 +10,10 @@
 //! whichever rows are observed, needed or in the same tile, and an observed row does not depend on other probes.
 
 use super::packed_layer::{PackedLayer, KEYS};
-use super::{AttentionRow, Removal};
+use super::treat::removals_of_weights;
+use super::AttentionRow;
 use crate::kernels::simd::{copy_scaled, exp, softmax_block};
+use names::condition::Removal;
 use std::ops::Range;
 
 /// Queries per tile. Larger tiles are not faster, and two maps keep J x TILE x T exponentials.
@@ -140,7 +142,7 @@ impl QueryTile {
             map.logits.extend_from_slice(weights);
         }
         softmax_block(weights, KEYS, &self.visible, &mut map.largest, &mut map.sums, &mut map.grown);
-        for &removal in Removal::of_weights(j) {
+        for &removal in removals_of_weights(j) {
             packed.remove(removal, head, queries, block, weights, 0.0);
         }
         map.factors.extend_from_slice(&map.largest);

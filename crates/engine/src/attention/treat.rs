@@ -1,33 +1,20 @@
 //! Treatment of attention in one pass, resolved to positions, layers and heads.
 
 use super::Heads;
-use crate::kernels::quant::{HeadRows, Quantised, Quantiser};
+use crate::kernels::quant::{quantise_keys, quantise_queries, HeadRows};
 use crate::kernels::{numbers, numbers_as};
 use candle_core::{DType, Result, Tensor, WithDType};
+use names::condition::{Quantised, Quantiser, Removal};
 use names::{HeadPlace, LayersAndHeads};
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Way in which keys are removed from a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Removal {
-    /// Logits become -inf in every map, so that each map is renormalised as if the keys did not exist. They do not count
-    /// for scales of quantised logits. A row keeps its own key.
-    Mask,
-    /// Weights become 0 in every map after its softmax, and in the mixture, without renormalisation.
-    Silence,
-    /// Weights of the second map become 0 after its softmax, without renormalisation: the first map is not reduced there.
-    SilenceSecond,
-}
-
-impl Removal {
-    /// The removals after the softmax of map `j`.
-    pub(super) fn of_weights(j: usize) -> &'static [Self] {
-        match j {
-            1 => &[Self::Silence, Self::SilenceSecond],
-            _ => &[Self::Silence],
-        }
+/// The removals after the softmax of map `j`.
+pub(super) fn removals_of_weights(j: usize) -> &'static [Removal] {
+    match j {
+        1 => &[Removal::Silence, Removal::SilenceSecond],
+        _ => &[Removal::Silence],
     }
 }
 
@@ -134,11 +121,11 @@ impl ResolvedTreatment {
             }
         }
         let q = by_head::<F>(&heads.q, |_, rows| {
-            quantiser.queries(&HeadRows { first, d, mean: &[], exempt: &[] }, rows);
+            quantise_queries(quantiser, &HeadRows { first, d, mean: &[], exempt: &[] }, rows);
         })?;
         let k = by_head::<F>(&heads.k, |head, rows| {
             let mean = means.get(head * d..(head + 1) * d).unwrap_or(&[]);
-            quantiser.keys(&HeadRows { first, d, mean, exempt: &exempt[head % key_heads] }, rows);
+            quantise_keys(quantiser, &HeadRows { first, d, mean, exempt: &exempt[head % key_heads] }, rows);
         })?;
         Ok(Heads { q, k, ..heads })
     }

@@ -1,7 +1,6 @@
 //! `y = x @ w^T` as a differentiable op.
 
-use super::{has_kernels, in_chunks, multiply, multiply_panel, slice, with_values};
-use super::{Mat, MatMut, Panels, PANEL};
+use super::{has_kernels, in_chunks, multiply, multiply_panel, slice, with_values, Mat, MatMut, Panels, PANEL};
 use candle_core::{CpuStorage, CustomOp2, Layout, Module as _, Result, Shape, Tensor};
 use pulp::Simd;
 use rayon::prelude::*;

@@ -21,8 +21,7 @@ use base::model_files::{ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, TENSOR_FILE, 
 use base::spec_file::is_default;
 use candle_core::DType;
 use clap::Args;
-use names::is_formula;
-use names::{built_in, is_built_in, is_hub_name, plain, BuiltIn};
+use names::{built_in, is_built_in, is_formula, is_hub_name, plain, BuiltIn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -15,9 +15,8 @@ use crate::CitySet;
 use base::bail_usage;
 use base::spec_file::{flag_defaults, is_default};
 use base::FileName;
-use names::repeated;
-use names::serde_as_str;
 use names::values::TokenRange;
+use names::{repeated, serde_as_str};
 
 /// Needle prompts. What is not given depends on the command, which [fills](NeedlePrompts::fill) it in.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]

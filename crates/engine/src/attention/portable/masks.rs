@@ -1,9 +1,9 @@
 //! Masks of a tile: which keys a query sees, and which a treatment removes.
 
 use super::Portable;
-use crate::attention::{KeyRemoval, Removal};
-use crate::kernels::quant::Quantiser;
+use crate::attention::KeyRemoval;
 use candle_core::{Result, Tensor};
+use names::condition::{Quantiser, Removal};
 use names::HeadPlace;
 use std::ops::Range;
 

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::attention::{
-    Attend, AttentionRow, Fused, KeyRemoval, LogitRule, Removal, RowCollector, RowProbe, Stream, Variant, Wiring,
+    Attend, AttentionRow, Fused, KeyRemoval, LogitRule, RowCollector, RowProbe, Stream, Variant, Wiring,
 };
-use crate::kernels::quant::Format;
 use candle_core::Var;
+use names::condition::{Format, Removal};
 use names::{HeadPlace, LayersAndHeads};
 use stats::Rng;
 

@@ -4,59 +4,58 @@
 //! A number x becomes s * code, where the code is the number of the [`Format`] next to x / s, ties to even, and s = absmax /
 //! (largest code). The [`Scope`] says which rows of a head share one. Rows are counted from the first token, so that groups do
 //! not depend on how a text is cut. Formats of 4-bit floating-point numbers have a scale for a few channels of a row besides:
-//! [`Format::block_scale`].
+//! [`block_scale`].
 //!
 //! Two changes of the numbers come before the rounding. [Smoothing](Quantiser::smooth) rounds a key less the mean of the
 //! keys of its head over the text, which is added again afterwards: q . mean is the same for all keys of a row, and a
 //! softmax does not see it (SageAttention, arXiv 2410.02367). [Rotation](Quantiser::rotate) multiplies queries and keys by
 //! one orthogonal matrix, which leaves their products as they are (QuaRot, arXiv 2404.00456).
 
-use super::{Format, Quantiser, Scope};
+use super::largest_code;
 use candle_core::WithDType;
+use names::condition::{Format, Quantiser, Scope};
 
 /// Queries and keys that share one scale with [`Scope::Block`].
 const QUERY_BLOCK: usize = 128;
 const KEY_BLOCK: usize = 64;
 
-impl Format {
-    /// The code next to a number, ties to even; of 4-bit floating-point numbers, at most the largest.
-    fn code(self, x: f64) -> f64 {
-        match self {
-            Self::Int(_) => x.round_ties_even(),
-            Self::Fp8 => next_float(x, 3, -6),
-            Self::Nvfp4 | Self::Mxfp4 => next_float(x, 1, 0).clamp(-6.0, 6.0),
-        }
+/// The code next to a number, ties to even; of 4-bit floating-point numbers, at most the largest.
+fn code(format: Format, x: f64) -> f64 {
+    match format {
+        Format::Int(_) => x.round_ties_even(),
+        Format::Fp8 => next_float(x, 3, -6),
+        Format::Nvfp4 | Format::Mxfp4 => next_float(x, 1, 0).clamp(-6.0, 6.0),
     }
+}
 
-    /// Channels of a row that share a scale of their own.
-    fn channels(self) -> Option<usize> {
-        match self {
-            Self::Int(_) | Self::Fp8 => None,
-            Self::Nvfp4 => Some(16),
-            Self::Mxfp4 => Some(32),
-        }
+/// Channels of a row that share a scale of their own.
+fn channels(format: Format) -> Option<usize> {
+    match format {
+        Format::Int(_) | Format::Fp8 => None,
+        Format::Nvfp4 => Some(16),
+        Format::Mxfp4 => Some(32),
     }
+}
 
-    /// The scale of numbers up to `largest` in a group that shares a scale. NVFP4 rounds the scale that fits, in units of the
-    /// group's, to [`Format::Fp8`]. MXFP4 takes the power of two below `largest`, divided by the largest power of two among
-    /// the codes, 4, so that numbers just below the next power of two become 6 times the scale.
-    fn block_scale<F: WithDType>(self, largest: F, of_group: F) -> F {
-        match self {
-            Self::Int(_) | Self::Fp8 => of_group,
-            Self::Nvfp4 => F::from_f64(Self::Fp8.code((largest / F::from_f64(6.0) / of_group).to_f64())) * of_group,
-            Self::Mxfp4 => F::from_f64(2f64.powi(exponent(largest.to_f64()).max(-125) - 2)),
-        }
+/// The scale of numbers up to `largest` in a group that shares a scale. NVFP4 rounds the scale that fits, in units of the
+/// group's, to [`Format::Fp8`]. MXFP4 takes the power of two below `largest`, divided by the largest power of two among
+/// the codes, 4, so that numbers just below the next power of two become 6 times the scale.
+fn block_scale<F: WithDType>(format: Format, largest: F, of_group: F) -> F {
+    match format {
+        Format::Int(_) | Format::Fp8 => of_group,
+        Format::Nvfp4 => F::from_f64(code(Format::Fp8, (largest / F::from_f64(6.0) / of_group).to_f64())) * of_group,
+        Format::Mxfp4 => F::from_f64(2f64.powi(exponent(largest.to_f64()).max(-125) - 2)),
     }
+}
 
-    /// Rounds numbers of a row of a group that shares a scale.
-    fn round<F: WithDType>(self, of_group: F, row: &mut [F]) {
-        let channels = self.channels().unwrap_or(row.len());
-        for block in row.chunks_mut(channels) {
-            let scale = self.block_scale(largest(F::zero(), block), of_group);
-            for x in block {
-                let code = if scale == F::zero() { 0.0 } else { self.code((*x / scale).to_f64()) };
-                *x = F::from_f64(code) * scale;
-            }
+/// Rounds numbers of a row of a group that shares a scale.
+fn round<F: WithDType>(format: Format, of_group: F, row: &mut [F]) {
+    let channels = channels(format).unwrap_or(row.len());
+    for block in row.chunks_mut(channels) {
+        let scale = block_scale(format, largest(F::zero(), block), of_group);
+        for x in block {
+            let code = if scale == F::zero() { 0.0 } else { code(format, (*x / scale).to_f64()) };
+            *x = F::from_f64(code) * scale;
         }
     }
 }
@@ -96,58 +95,57 @@ pub struct HeadRows<'a> {
     pub(crate) exempt: &'a [usize],
 }
 
-impl Quantiser {
-    /// Rounds the queries of one head.
-    pub fn queries<F: WithDType>(&self, of: &HeadRows<'_>, rows: &mut [F]) {
-        self.round_rows(of, QUERY_BLOCK, rows);
-    }
+/// Rounds the queries of one head.
+pub fn quantise_queries<F: WithDType>(quantiser: &Quantiser, of: &HeadRows<'_>, rows: &mut [F]) {
+    round_rows(quantiser, of, QUERY_BLOCK, rows);
+}
 
-    /// Rounds the keys of one head.
-    pub fn keys<F: WithDType>(&self, of: &HeadRows<'_>, rows: &mut [F]) {
-        self.round_rows(of, KEY_BLOCK, rows);
-    }
+/// Rounds the keys of one head.
+pub fn quantise_keys<F: WithDType>(quantiser: &Quantiser, of: &HeadRows<'_>, rows: &mut [F]) {
+    round_rows(quantiser, of, KEY_BLOCK, rows);
+}
 
-    fn round_rows<F: WithDType>(&self, of: &HeadRows<'_>, block: usize, rows: &mut [F]) {
-        let group = match self.scope {
-            Scope::Block => block,
-            Scope::Token => 1,
-            _ => usize::MAX,
-        };
-        let mut mean: Vec<F> = of.mean.iter().map(|&x| F::from_f64(x)).collect();
-        mean.resize(of.d, F::zero());
-        if self.rotate {
-            rows.chunks_exact_mut(of.d).for_each(hadamard);
-            mean.chunks_exact_mut(of.d).for_each(hadamard);
-        }
-        let mut first = of.first;
-        let mut rest = rows;
-        while !rest.is_empty() {
-            let length = (group - first % group).min(rest.len() / of.d);
-            let (of_group, later) = rest.split_at_mut(length * of.d);
-            let rows = (first..).zip(of_group.chunks_exact_mut(of.d));
-            self.round_group(
-                &mean,
-                rows.filter(|(position, _)| !of.exempt.contains(position)).map(|(_, row)| row).collect(),
-            );
-            first += length;
-            rest = later;
-        }
+fn round_rows<F: WithDType>(quantiser: &Quantiser, of: &HeadRows<'_>, block: usize, rows: &mut [F]) {
+    let group = match quantiser.scope {
+        Scope::Block => block,
+        Scope::Token => 1,
+        _ => usize::MAX,
+    };
+    let mut mean: Vec<F> = of.mean.iter().map(|&x| F::from_f64(x)).collect();
+    mean.resize(of.d, F::zero());
+    if quantiser.rotate {
+        rows.chunks_exact_mut(of.d).for_each(hadamard);
+        mean.chunks_exact_mut(of.d).for_each(hadamard);
     }
+    let mut first = of.first;
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let length = (group - first % group).min(rest.len() / of.d);
+        let (of_group, later) = rest.split_at_mut(length * of.d);
+        let rows = (first..).zip(of_group.chunks_exact_mut(of.d));
+        round_group(
+            quantiser.format,
+            &mean,
+            rows.filter(|(position, _)| !of.exempt.contains(position)).map(|(_, row)| row).collect(),
+        );
+        first += length;
+        rest = later;
+    }
+}
 
-    /// Rounds rows that share one scale, less a mean.
-    fn round_group<F: WithDType>(&self, mean: &[F], mut rows: Vec<&mut [F]>) {
-        for row in &mut rows {
-            row.iter_mut().zip(mean).for_each(|(x, &mean)| *x -= mean);
+/// Rounds rows that share one scale, less a mean.
+fn round_group<F: WithDType>(format: Format, mean: &[F], mut rows: Vec<&mut [F]>) {
+    for row in &mut rows {
+        row.iter_mut().zip(mean).for_each(|(x, &mean)| *x -= mean);
+    }
+    let largest = rows.iter().fold(F::zero(), |most, row| largest(most, row));
+    let scale = largest / F::from_f64(largest_code(format).into());
+    for row in rows {
+        // Zeros and tiny numbers have no scale.
+        if (scale.to_f64() as f32).is_normal() {
+            round(format, scale, row);
         }
-        let largest = rows.iter().fold(F::zero(), |most, row| largest(most, row));
-        let scale = largest / F::from_f64(self.format.largest_code().into());
-        for row in rows {
-            // Zeros and tiny numbers have no scale.
-            if (scale.to_f64() as f32).is_normal() {
-                self.format.round(scale, row);
-            }
-            row.iter_mut().zip(mean).for_each(|(x, &mean)| *x += mean);
-        }
+        row.iter_mut().zip(mean).for_each(|(x, &mean)| *x += mean);
     }
 }
 
@@ -174,7 +172,7 @@ fn hadamard<F: WithDType>(row: &mut [F]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::quant::Quantised;
+    use names::condition::Quantised;
     use proptest::prelude::*;
 
     fn quantiser(format: Format, scope: Scope) -> Quantiser {
@@ -184,7 +182,7 @@ mod tests {
 
     fn rounded<F: WithDType>(format: Format, scope: Scope, d: usize, rows: &[F]) -> Vec<F> {
         let mut rows = rows.to_vec();
-        quantiser(format, scope).keys(&HeadRows { first: 0, d, mean: &[], exempt: &[] }, &mut rows);
+        quantise_keys(&quantiser(format, scope), &HeadRows { first: 0, d, mean: &[], exempt: &[] }, &mut rows);
         rows
     }
 
@@ -222,7 +220,7 @@ mod tests {
             let largest = *known.last().unwrap();
             for i in 0..=20_000 {
                 let x = largest * (f64::from(i) / 10_000.0 - 1.0);
-                assert_eq!(format.code(x), nearest(&known, x), "{format}: {x}");
+                assert_eq!(code(format, x), nearest(&known, x), "{format}: {x}");
             }
         }
     }
@@ -257,14 +255,14 @@ mod tests {
         let rows: Vec<f32> = (0..300).map(|i| (i as f32 * 0.7).sin() * (1.0 + i as f32)).collect();
         let mut whole = rows.clone();
         let mut parts = rows.clone();
-        by.queries(&HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, &mut whole);
+        quantise_queries(&by, &HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, &mut whole);
         let (before, after) = parts.split_at_mut(128);
-        by.queries(&HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, before);
-        by.queries(&HeadRows { first: 128, d: 1, mean: &[], exempt: &[] }, after);
+        quantise_queries(&by, &HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, before);
+        quantise_queries(&by, &HeadRows { first: 128, d: 1, mean: &[], exempt: &[] }, after);
         assert_eq!(whole, parts);
         // The blocks of keys are half as long.
         let mut keys = rows;
-        by.keys(&HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, &mut keys);
+        quantise_keys(&by, &HeadRows { first: 0, d: 1, mean: &[], exempt: &[] }, &mut keys);
         assert_ne!(whole, keys);
     }
 
@@ -272,7 +270,7 @@ mod tests {
     fn exempt_rows_stay_as_they_are_and_do_not_count() {
         let mut rows = [1000.0_f32, -300.0, 7.0, 3.4];
         let of = HeadRows { first: 10, d: 2, mean: &[], exempt: &[10] };
-        quantiser(Format::Int(4), Scope::Head).keys(&of, &mut rows);
+        quantise_keys(&quantiser(Format::Int(4), Scope::Head), &of, &mut rows);
         assert_eq!(rows, [1000.0, -300.0, 7.0, 3.0]);
     }
 
@@ -281,7 +279,7 @@ mod tests {
         let mut rows = [107.0_f32, 96.6];
         let mean = [100.0];
         let of = HeadRows { first: 0, d: 1, mean: &mean, exempt: &[] };
-        quantiser(Format::Int(4), Scope::Head).keys(&of, &mut rows);
+        quantise_keys(&quantiser(Format::Int(4), Scope::Head), &of, &mut rows);
         assert_eq!(rows, [107.0, 97.0]);
     }
 

@@ -1,12 +1,10 @@
 //! Parser of the names of conditions. Errors list the valid choices.
 
 use super::{
-    Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Replacement, RowSelection, Treatment, NO_HEADS,
-    UNTREATED,
+    Condition, HeadSelection, KeySelection, PairedPrompt, Quantised, Quantiser, Ranking, Removal, Replacement,
+    RowSelection, Treatment, NO_HEADS, UNTREATED,
 };
-use engine::attention::Removal;
-use engine::kernels::quant::{Quantised, Quantiser};
-use names::{hint, repeated, HeadPlace, LayersAndHeads, Region};
+use crate::{hint, repeated, HeadPlace, LayersAndHeads, Region};
 use std::str::FromStr;
 use strum::VariantArray;
 

@@ -1,7 +1,7 @@
 //! What tables and figures need to know of the conditions of a run: `treatments` reads it from their names.
 
-use engine::attention::Removal;
-use names::{HeadPlace, Region};
+use super::Removal;
+use crate::{HeadPlace, Region};
 
 /// A condition of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +63,7 @@ pub enum Purpose {
 
 impl ConditionFacts {
     /// Those of a name that this build does not know.
-    pub(crate) fn unknown(name: &str) -> Self {
+    pub fn unknown(name: &str) -> Self {
         Self { name: name.to_owned(), words: name.to_owned(), purpose: Purpose::Other, baseline: None }
     }
 }
@@ -74,18 +74,18 @@ pub struct Conditions(pub Vec<ConditionFacts>);
 
 impl Conditions {
     /// The condition of a name, if the run has it.
-    pub(crate) fn get(&self, name: &str) -> Option<&ConditionFacts> {
+    pub fn get(&self, name: &str) -> Option<&ConditionFacts> {
         self.0.iter().find(|condition| condition.name == name)
     }
 
     /// The name of the untreated passes over the prompts with another answer, if there are any.
-    pub(crate) fn corrupted(&self) -> Option<&str> {
+    pub fn corrupted(&self) -> Option<&str> {
         let corrupted = self.0.iter().find(|condition| condition.purpose == Purpose::Corrupted);
         corrupted.map(|condition| condition.name.as_str())
     }
 
     /// The conditions that take the output of one head each, by head; empty if a head of a layer has none.
-    pub(crate) fn each_head(&self) -> Vec<(HeadPlace, &ConditionFacts)> {
+    pub fn each_head(&self) -> Vec<(HeadPlace, &ConditionFacts)> {
         let mut each = Vec::new();
         for condition in &self.0 {
             if let Purpose::EachHead { at, .. } = condition.purpose {
@@ -97,19 +97,19 @@ impl Conditions {
 
     /// Returns `true` if those of [each head](Self::each_head) put outputs on the prompt itself into passes over the prompt with
     /// another answer.
-    pub(crate) fn restores(&self) -> bool {
+    pub fn restores(&self) -> bool {
         self.0.iter().any(|condition| matches!(condition.purpose, Purpose::EachHead { restores: true, .. }))
     }
 
     /// The controls of a condition.
-    pub(crate) fn controls_of(&self, name: &str) -> Vec<&ConditionFacts> {
+    pub fn controls_of(&self, name: &str) -> Vec<&ConditionFacts> {
         let is_control = |purpose: &Purpose| matches!(purpose, Purpose::Control { of } if of == name);
         self.0.iter().filter(|condition| is_control(&condition.purpose)).collect()
     }
 
     /// The conditions whose costs are listed one by one: all but the untreated passes, those of each head, and those without the
     /// best heads of a ranking, with their controls.
-    pub(crate) fn plain(&self) -> Vec<&ConditionFacts> {
+    pub fn plain(&self) -> Vec<&ConditionFacts> {
         let mut plain = Vec::new();
         for condition in &self.0 {
             let is_plain = match &condition.purpose {

@@ -1,18 +1,19 @@
 //! Conditions in words, as labels of rows: at most 34 columns of most, `what noise writes silenced`.
 
-use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use engine::attention::Removal;
-use engine::kernels::quant::{Format, Quantised, Quantiser, Scope};
-use names::{distinct, joined, LayersAndHeads, Region};
+use super::{
+    Condition, Format, HeadSelection, KeySelection, PairedPrompt, Quantised, Quantiser, Removal, Replacement,
+    RowSelection, Scope, Treatment,
+};
+use crate::{distinct, joined, LayersAndHeads, Region};
 
 /// Returns the name of a condition in words; what is no condition stays as it is.
-pub(crate) fn condition_words(name: &str) -> String {
+pub fn condition_words(name: &str) -> String {
     name.parse::<Condition>().map_or_else(|_| name.to_owned(), |condition| condition.words())
 }
 
 impl Condition {
     /// Its treatments in words, as in `other needles hidden`.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         if self.is_untreated() {
             return "untreated".to_owned();
         }
@@ -85,7 +86,7 @@ fn quantiser_words(quantiser: &Quantiser) -> String {
 
 impl KeySelection {
     /// The keys in words, as in `other needles`.
-    pub(crate) fn words(&self) -> String {
+    pub fn words(&self) -> String {
         match self {
             Self::Regions(regions) => regions_words(regions),
             Self::Random(n) => format!("{n} random keys"),

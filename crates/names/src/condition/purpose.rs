@@ -1,29 +1,33 @@
 //! What conditions are for: by themselves, and beside the other conditions of a run.
 
 use super::words::is_usual;
-use super::{Condition, HeadSelection, KeySelection, PairedPrompt, Replacement, RowSelection, Treatment};
-use crate::results::{ConditionFacts, Conditions, Purpose};
-use names::{HeadPlace, LayersAndHeads};
+use super::{
+    Condition, ConditionFacts, Conditions, HeadSelection, KeySelection, PairedPrompt, Purpose, Replacement,
+    RowSelection, Treatment,
+};
+use crate::{HeadPlace, LayersAndHeads};
 use std::collections::BTreeSet;
 
-/// Returns what tables need to know of the conditions of a run, given by their names in records. Of a name that is no condition,
-/// nothing is known.
-pub(crate) fn condition_facts<'a>(names: impl IntoIterator<Item = &'a str>) -> Conditions {
-    let mut read: Vec<(&str, Option<Condition>)> = Vec::new();
-    for name in names {
-        read.push((name, name.parse().ok()));
+impl Conditions {
+    /// What is known of the conditions of a run, given by their names in records. Of a name that is no condition, nothing is known.
+    pub fn of_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut read: Vec<(&str, Option<Condition>)> = Vec::new();
+        for name in names {
+            read.push((name, name.parse().ok()));
+        }
+        let run = RunConditions::of(read.iter().filter_map(|(_, condition)| condition.as_ref()).collect());
+        let mut facts = Vec::new();
+        for (name, condition) in &read {
+            facts
+                .push(condition.as_ref().map_or_else(|| ConditionFacts::unknown(name), |known| run.facts(name, known)));
+        }
+        Self(facts)
     }
-    let run = RunConditions::of(read.iter().filter_map(|(_, condition)| condition.as_ref()).collect());
-    let mut facts = Vec::new();
-    for (name, condition) in &read {
-        facts.push(condition.as_ref().map_or_else(|| ConditionFacts::unknown(name), |known| run.facts(name, known)));
-    }
-    Conditions(facts)
 }
 
 impl Condition {
     /// What it is for by itself.
-    pub(crate) fn purpose(&self) -> Purpose {
+    pub fn purpose(&self) -> Purpose {
         if self.only_corrupts() {
             return Purpose::Corrupted;
         }
@@ -169,13 +173,12 @@ fn replaces_each_head(conditions: &[&Condition]) -> Option<Replacement> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Ranking;
+    use super::super::{Ranking, Removal};
     use super::*;
-    use engine::attention::Removal;
-    use names::Region;
+    use crate::Region;
 
     fn facts(names: &[&str]) -> Conditions {
-        condition_facts(names.iter().copied())
+        Conditions::of_names(names.iter().copied())
     }
 
     fn plain(conditions: &Conditions) -> Vec<&str> {
