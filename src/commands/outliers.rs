@@ -68,7 +68,7 @@ fn screen(frame: &Frame) -> Screen {
     let none = "No massive activations (|x| > 100 and at least 1000 times the layer's median).".to_owned();
     Screen {
         tables: outliers.into_iter().chain(CHANNELS.filled(frame).map(ScreenTable::below)).chain(sinks).collect(),
-        notes: frame.massive.is_empty().then_some(none).into_iter().collect(),
+        notes: frame.found.massive.is_empty().then_some(none).into_iter().collect(),
         ..Screen::default()
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
 
 /// The command that measured a run, if its configuration says so.
 fn of_command(frame: &Frame) -> Option<&'static Measuring> {
-    command(frame.config_text("command")).and_then(Command::measuring)
+    command(&frame.about.config.command).and_then(Command::measuring)
 }
 
 /// Prints the screen of a run, or the tables that are asked for.
@@ -39,7 +39,7 @@ mod tests {
     use super::super::{command_line, COMMANDS};
     use super::*;
     use crate::results::print::{chosen_text, screen_text, Tables};
-    use crate::results::About;
+    use crate::results::{About, RunConfig};
     use engine::model::open::BY_DEFAULT;
     use names::ModelInfo;
 
@@ -66,9 +66,9 @@ mod tests {
         for command in commands {
             for names in [&[][..], &["transformer"], &["transformer", "diff"]] {
                 let model = |name: &&str| ModelInfo { name: (*name).to_owned(), ..ModelInfo::default() };
-                let config = serde_json::json!({ "command": command.name });
+                let config = RunConfig { command: command.name.to_owned(), ..RunConfig::default() };
                 let about = About { config, models: names.iter().map(model).collect(), ..About::default() };
-                let frame = Frame::new(about).finish();
+                let frame = Frame::new(about, &[]);
                 let names = &frame.short_names;
                 let text = screen_text(screen(&frame), names) + &chosen_text(&tables(&frame), &Tables::All, names);
                 assert!(!text.contains("NaN"), "{}: {text}", command.name);

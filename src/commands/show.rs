@@ -6,11 +6,10 @@ use super::table_args::{chosen, TableArgs};
 use crate::report::SavedRun;
 use crate::results::print::write_table;
 use crate::results::record;
-use crate::results::{About, Frame};
+use crate::results::{About, Findings, Frame, FrameBuilder};
 use anyhow::Result;
 use base::bail_usage;
 use clap::{Args, FromArgMatches as _};
-use names::condition::Conditions;
 use std::path::{Path, PathBuf};
 
 pub(super) static SHOW: Command = Command {
@@ -55,9 +54,7 @@ fn run(args: &Show) -> Result<()> {
 
 /// The numbers of a results file without its run folder.
 fn frame_of(results: &Path) -> Result<Frame> {
-    let mut frame = Frame::new(About::default());
+    let mut frame = FrameBuilder::new(About::default());
     record::read_each(results, |record| frame.add(record))?;
-    let mut frame = frame.finish();
-    frame.conditions = Conditions::of_names(frame.condition_names());
-    Ok(frame)
+    Ok(frame.finish(Findings::default()))
 }

@@ -30,14 +30,14 @@ fn hash(name: impl Into<String>, value: impl Into<String>) -> RecipeLine {
 
 /// The paragraphs of the analysis.
 pub(super) fn analysis(run: &SavedRun) -> Vec<&str> {
-    let paragraphs = run.frame.config_text("analysis").split("\n\n").map(str::trim);
+    let paragraphs = run.frame.about.config.analysis.split("\n\n").map(str::trim);
     paragraphs.filter(|text| !text.is_empty()).collect()
 }
 
 /// The command that measured the run, or the subcommand that made it.
 pub(super) fn name(run: &SavedRun) -> String {
     let subcommand = run.manifest.argv.get(1).map(String::as_str).filter(|word| !word.starts_with('-'));
-    let command = Some(run.frame.config_text("command")).filter(|name| !name.is_empty());
+    let command = Some(run.frame.about.config.command.as_str()).filter(|name| !name.is_empty());
     command.or(subcommand).unwrap_or("run").to_owned()
 }
 

@@ -68,7 +68,7 @@ impl Section {
             folder => run.folder.display().to_string(),
             has_results => !self.results.is_empty(),
             name => facts::name(run),
-            question => run.frame.config_text("question").trim(),
+            question => run.frame.about.config.question.trim(),
             recipe => Serde(facts::recipe(run)),
             sentence => facts::sentence(run),
             tables => values_of(self.tables(false)),

@@ -4,11 +4,10 @@ use super::figure::ReportFigure;
 use crate::results::folder::{other_kind, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
-use crate::results::{About, Frame, Tokens};
-use anyhow::{ensure, Result};
+use crate::results::{About, Findings, Frame, FrameBuilder, RunConfig, Tokens};
+use anyhow::{ensure, Context as _, Result};
 use base::bail_usage;
 use base::files;
-use names::condition::Conditions;
 use std::path::{Path, PathBuf};
 
 /// A run folder, read for a report.
@@ -49,7 +48,8 @@ impl SavedRun {
             );
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
-        let mut frame = Frame::new(about(&manifest));
+        let mut frame = FrameBuilder::new(about(&manifest)?);
+        let mut found = Findings::default();
         let mut figures = Vec::new();
         let mut explorer = None;
         for output in &manifest.outputs {
@@ -60,16 +60,15 @@ impl SavedRun {
             let path = checked(folder, output)?;
             match output.file.as_str() {
                 RESULTS => _ = record::read_each(&path, |record| frame.add(record))?,
-                TOKENS => frame.tokens = Tokens::read(&path)?,
-                MASSIVE => frame.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
-                RANKINGS => frame.ranked = files::csv_lines(&path)?.collect::<Result<_>>()?,
-                DRAWN => frame.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                TOKENS => found.tokens = Tokens::read(&path)?,
+                MASSIVE => found.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                RANKINGS => found.ranked = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                DRAWN => found.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 EXPLORER => explorer = Some(files::text(&path, files::TEXT_MAX)?),
                 file => figures.push(ReportFigure::read(&path, file)?),
             }
         }
-        let mut frame = frame.finish();
-        frame.conditions = Conditions::of_names(frame.condition_names());
+        let frame = frame.finish(found);
         Ok(Self { experiment: experiment_of(folder)?, folder: folder.to_owned(), manifest, frame, explorer, figures })
     }
 }
@@ -82,10 +81,11 @@ fn experiment_of(folder: &Path) -> Result<Option<String>> {
 }
 
 /// Returns models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
-fn about(manifest: &Manifest) -> About {
+fn about(manifest: &Manifest) -> Result<About> {
     let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
     let of_maps = manifest.outputs.iter().any(|output| output.file == DRAWN);
-    About { config: manifest.config.clone(), models: manifest.models.clone(), seed, of_maps }
+    let config = RunConfig::of(&manifest.config).context(MANIFEST)?;
+    Ok(About { config, models: manifest.models.clone(), seed, of_maps })
 }
 
 /// The path of an output that is what the manifest says it is.

@@ -20,7 +20,7 @@ pub(crate) fn markdown(report: &Report) -> String {
         let run = &section.run;
         let folder = escaped(&run.folder.display().to_string());
         let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(run)));
-        let mut paragraphs = vec![run.frame.config_text("question").trim()];
+        let mut paragraphs = vec![run.frame.about.config.question.trim()];
         paragraphs.extend(facts::analysis(run));
         let sentence = facts::sentence(run);
         paragraphs.push(&sentence);

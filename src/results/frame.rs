@@ -1,19 +1,19 @@
 //! A frame: the records of one run, and what its manifest says. Every table, figure, expectation and report of a run asks it.
 
+use super::config::RunConfig;
 use super::difference::Difference;
 use super::estimate::Estimate;
+use super::findings::Findings;
 use super::pair::{differences, pairs, Pair, PromptNumbers};
 use super::query::{Query, ResultRow};
 use super::record::{Identity, Record};
 use super::records::{RecordRef, Records};
 use super::setting::Setting;
-use super::tokens::Tokens;
 use names::column::{millipct, Column, Cut, Value};
 use names::condition::{Conditions, UNTREATED};
 use names::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
 use names::{HeadPlace, ModelInfo, Replicates, ShortNames};
-use serde::{Deserialize, Serialize};
-use serde_json::Value as Json;
+use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use text::shots::order_of;
@@ -21,73 +21,13 @@ use text::shots::order_of;
 /// The parts of a manifest that tables need.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The configuration, defaults filled in.
-    pub config: Json,
+    pub config: RunConfig,
     /// The models, in the order they ran.
     pub models: Vec<ModelInfo>,
     /// Seed of what tables draw: resamples of ranks, and permutations.
     pub seed: u64,
     /// `true` if it is about the maps of one prompt, of which the numbers of every head are kept.
     pub of_maps: bool,
-}
-
-/// A massive activation; a row of `massive.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MassiveAt {
-    /// Name of the model; filled in when the row is written.
-    pub model: String,
-    /// Index of the prompt.
-    pub sample: usize,
-    /// 0-based layer, at whose output it is.
-    pub layer: usize,
-    /// Position of its token.
-    pub position: usize,
-    pub token: String,
-    /// 0-based channel of the residual stream.
-    pub channel: usize,
-    pub value: f32,
-    /// Its magnitude over the median magnitude of its layer's output for the prompt.
-    pub ratio: Option<f64>,
-    /// Share of all tokens on which the channel is large at this layer, at least 1000 times the layer's median; `None` before
-    /// all prompts are measured.
-    pub large_share: Option<f64>,
-    /// `true` if the token is an attention sink of some head in some layer.
-    pub sink: bool,
-}
-
-/// A head of a ranking, made on prompts on which nothing else is measured; a row of `rankings.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RankedHead {
-    pub model: String,
-    /// Name of the ranking.
-    pub ranking: String,
-    /// Rank; the best head has 1.
-    pub rank: usize,
-    /// 0-based layer.
-    pub layer: usize,
-    /// 0-based output head.
-    pub head: usize,
-    /// Mean score over the prompts.
-    pub score: f64,
-    /// Pearson's correlation over all heads between the scores on two halves of the prompts.
-    pub agreement: Option<f64>,
-}
-
-/// A head that is drawn or stored token by token; a row of `drawn.csv`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrawnHead {
-    pub model: String,
-    /// 0-based layer.
-    pub layer: usize,
-    /// 0-based output head.
-    pub head: usize,
-}
-
-impl DrawnHead {
-    /// A head of a model.
-    pub(crate) fn new(model: &str, at: HeadPlace) -> Self {
-        Self { model: model.to_owned(), layer: at.layer, head: at.head }
-    }
 }
 
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all
@@ -120,6 +60,23 @@ pub(crate) fn under(condition: Option<&str>) -> Cut<'_> {
     (Column::Condition, condition.map(Value::Text))
 }
 
+/// Collects the records of a run, which may be too many to hold, into a [`Frame`].
+#[derive(Default)]
+pub struct FrameBuilder {
+    about: About,
+    records: Records,
+    models: Vec<String>,
+    settings: Vec<Setting>,
+    treated: Vec<Option<String>>,
+    regions: Vec<String>,
+    cities: Vec<String>,
+    tasks: Vec<String>,
+    metrics: Vec<String>,
+    /// The pattern of training seeds, where models are replicates: their recipes then stand for them.
+    replicates: Option<Replicates>,
+    pooled: Vec<Record>,
+}
+
 /// The records of a run.
 #[derive(Default)]
 pub struct Frame {
@@ -127,8 +84,9 @@ pub struct Frame {
     pub about: About,
     /// The numbers that tables or figures ask for, and the failures.
     pub records: Records,
-    /// Models, in the order they first appeared, as the lists below are.
+    /// Models, in the order in which they were named.
     pub models: Vec<String>,
+    /// Settings, in the order in which they first appeared, as the lists below are.
     pub settings: Vec<Setting>,
     /// Names of conditions, `None` for the untreated passes.
     pub treated: Vec<Option<String>>,
@@ -138,29 +96,20 @@ pub struct Frame {
     pub cities: Vec<String>,
     pub tasks: Vec<String>,
     metrics: Vec<String>,
-    /// The pattern of training seeds, where models are replicates: their recipes then stand for them.
-    replicates: Option<Replicates>,
     /// Of the models.
     pub short_names: ShortNames,
     /// Numbers that are pooled over prompts instead of measured on each.
     pub pooled: Vec<Record>,
     /// What its conditions are for.
     pub conditions: Conditions,
-    /// Tokens that were scored one by one; empty if none were.
-    pub tokens: Tokens,
-    /// Massive activations, as `massive.csv` lists them.
-    pub massive: Vec<MassiveAt>,
-    /// Heads of rankings, as `rankings.csv` lists them.
-    pub ranked: Vec<RankedHead>,
-    /// Heads that were drawn, or kept token by token, as `drawn.csv` lists them.
-    pub drawn: Vec<DrawnHead>,
+    /// What it found besides records.
+    pub found: Findings,
 }
 
-impl About {
-    /// The flags of the command, where its tables need them.
-    pub(crate) fn own(&self) -> Option<&Json> {
-        self.config.get("own").filter(|flags| !flags.is_null())
-    }
+/// The flags that say which models are replicates, of the commands that have them.
+#[derive(Deserialize)]
+struct ReplicatesFlag {
+    replicates: Option<Replicates>,
 }
 
 /// The record of a replicate as one of its recipe; `None` if its model is none.
@@ -176,21 +125,14 @@ fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
     }
 }
 
-impl Frame {
-    /// A frame without records, to which they are added one by one.
+impl FrameBuilder {
+    /// Begins without records.
     pub fn new(about: About) -> Self {
-        let replicates = about.own().and_then(|flags| flags["replicates"].as_str()?.parse().ok());
+        let replicates = about.config.own().and_then(|flags: ReplicatesFlag| flags.replicates);
         Self { about, replicates, ..Self::default() }
     }
 
-    /// The frame of these records.
-    pub fn of(about: About, records: &[Record]) -> Self {
-        let mut frame = Self::new(about);
-        records.iter().for_each(|record| frame.add(record));
-        frame.finish()
-    }
-
-    /// Adds a record. Nothing can be looked up before [`Frame::finish`].
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         let of_recipe = self.replicates.as_ref().and_then(|replicates| of_recipe(record, replicates));
         let record = of_recipe.as_ref().unwrap_or(record);
@@ -224,15 +166,6 @@ impl Frame {
         measure.layer.is_none() || (measure.head.is_some() && identity.seed.is_some() && is_kept)
     }
 
-    /// Prepares for lookup. Models are in the order in which they were named, also where the first prompt of one failed.
-    pub fn finish(mut self) -> Self {
-        let recipe = |name: &String| self.replicates.as_ref()?.split(name).map(|(recipe, _)| recipe);
-        let named: Vec<String> =
-            self.about.models.iter().map(|model| recipe(&model.name).unwrap_or_else(|| model.name.clone())).collect();
-        self.models.sort_by_key(|model| named.iter().position(|name| name == model).unwrap_or(usize::MAX));
-        Self { short_names: ShortNames::of(&self.models), ..self }
-    }
-
     /// Notes what a record of a single prompt is about.
     fn note_prompt(&mut self, Record { identity, measure }: &Record) {
         push_new(&mut self.treated, &identity.condition.as_ref().map(ToString::to_string));
@@ -244,6 +177,48 @@ impl Frame {
         push_new(&mut self.metrics, &measure.metric.to_string());
     }
 
+    /// The frame of the records, and of what else the run found. Models are in the order in which they were named, also where the
+    /// first prompt of one failed.
+    pub fn finish(self, found: Findings) -> Frame {
+        let Self { about, records, mut models, settings, treated, regions, cities, tasks, metrics, replicates, pooled } =
+            self;
+        let recipe = |name: &String| replicates.as_ref()?.split(name).map(|(recipe, _)| recipe);
+        let named: Vec<String> =
+            about.models.iter().map(|model| recipe(&model.name).unwrap_or_else(|| model.name.clone())).collect();
+        models.sort_by_key(|model| named.iter().position(|name| name == model).unwrap_or(usize::MAX));
+        let conditions = Conditions::of_names(names_of(&treated));
+        let short_names = ShortNames::of(&models);
+        Frame {
+            about,
+            records,
+            models,
+            settings,
+            treated,
+            regions,
+            cities,
+            tasks,
+            metrics,
+            short_names,
+            pooled,
+            conditions,
+            found,
+        }
+    }
+}
+
+/// The names of conditions, `none` for the untreated passes.
+fn names_of(treated: &[Option<String>]) -> impl Iterator<Item = &str> {
+    treated.iter().map(|condition| condition.as_deref().unwrap_or(UNTREATED))
+}
+
+impl Frame {
+    /// The frame of these records.
+    pub fn new(about: About, records: &[Record]) -> Self {
+        let mut frame = FrameBuilder::new(about);
+        records.iter().for_each(|record| frame.add(record));
+        frame.finish(Findings::default())
+    }
+
     /// Short name of a model, for figures.
     pub fn short_name(&self, model: &str) -> String {
         self.short_names.name(model).to_owned()
@@ -252,11 +227,6 @@ impl Frame {
     /// Returns `true` if prompts are many-shot prompts, whose tasks are the orders of their examples.
     pub(crate) fn is_of_shots(&self) -> bool {
         self.tasks.iter().any(|task| order_of(task).is_some())
-    }
-
-    /// Returns the names of its conditions, `none` for the untreated passes.
-    pub(crate) fn condition_names(&self) -> impl Iterator<Item = &str> {
-        self.treated.iter().map(|condition| condition.as_deref().unwrap_or(UNTREATED))
     }
 
     /// Returns a condition in words.
@@ -284,23 +254,6 @@ impl Frame {
     /// Returns `true` if prompts ask for anything.
     pub fn asks(&self) -> bool {
         self.settings.iter().any(|setting| setting.needles > 0)
-    }
-
-    /// Returns the configuration's value under a key.
-    pub fn config(&self, key: &str) -> Option<&Json> {
-        self.about.config.get(key).filter(|value| !value.is_null())
-    }
-
-    /// Returns why a series was left out, if it was.
-    pub(crate) fn left_out(&self, series: &str) -> Option<String> {
-        let left_out = self.config("left_out")?.as_array()?;
-        let found = left_out.iter().find(|left_out| left_out["series"] == series)?;
-        found["why"].as_str().map(str::to_owned)
-    }
-
-    /// Returns the configuration's text under a key; empty if there is none.
-    pub fn config_text(&self, key: &str) -> &str {
-        self.config(key).and_then(Json::as_str).unwrap_or_default()
     }
 
     /// Answers a query.
@@ -435,7 +388,7 @@ mod tests {
         ];
         let records: Vec<Record> =
             found.iter().map(|&(seed, query, depth, exact)| record(seed, query, depth, exact)).collect();
-        let frame = Frame::of(About::default(), &records);
+        let frame = Frame::new(About::default(), &records);
         let at = |depth| {
             let depth = (Column::DepthReqPct, Some(Value::Depth(millipct(depth))));
             frame.estimate(ACCURACY.overall(), &[depth]).unwrap()
@@ -472,7 +425,7 @@ mod tests {
             treated(0, Some("b"), -1.5),
             treated(1, Some("b"), -2.5),
         ];
-        let frame = Frame::of(About::default(), &records);
+        let frame = Frame::new(About::default(), &records);
         let number = ANSWER_LOG_PROB.overall();
         let sides = |baseline, other| Sides { baseline: vec![under(baseline)], other: vec![under(other)] };
         let best = frame.difference_of_draws(number, &[sides(None, Some("best"))]).unwrap();

@@ -12,9 +12,11 @@
 //! Names, units and headings of metrics are those of the [catalogue](names::metric).
 
 pub mod compare;
+mod config;
 pub(crate) mod difference;
 pub(crate) mod differences;
 mod estimate;
+mod findings;
 pub mod folder;
 mod frame;
 pub mod manifest;
@@ -31,10 +33,12 @@ pub mod table;
 mod tokens;
 
 pub use compare::{Counts, MetricName, Where};
+pub use config::{LeftOut, RunConfig};
 pub use difference::{Difference, Test, Verdict};
 pub(crate) use estimate::Estimate;
+pub use findings::{DrawnHead, Findings, MassiveAt, RankedHead};
 pub(crate) use frame::{of_head, of_model, under, Sides, SIDES};
-pub use frame::{About, DrawnHead, Frame, MassiveAt, RankedHead};
+pub use frame::{About, Frame, FrameBuilder};
 pub(crate) use query::Query;
 pub(crate) use records::RecordRef;
 pub use records::Records;

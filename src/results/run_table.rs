@@ -55,7 +55,7 @@ impl RunTable {
 fn applies(number: &Number<'_>, frame: &Frame, setting: Setting) -> bool {
     const OF_TOKENS: [&Metric; 4] = [&NLL, &NLL_AR_HIT, &NLL_OTHER, &AR_HIT_SHARE];
     let is_of_answer = number.region == Some(ANSWER_REGION) || number.metric.name.starts_with("noise_");
-    (!is_of_answer || setting.asked > 0) && (!OF_TOKENS.contains(&number.metric) || frame.tokens.0.is_empty())
+    (!is_of_answer || setting.asked > 0) && (!OF_TOKENS.contains(&number.metric) || frame.found.tokens.0.is_empty())
 }
 
 /// The columns that make rows of a run's tables: model, setting and condition as far as runs have them, then others. Where a

@@ -1,11 +1,11 @@
 //! What a run was begun with: all that its records depend on besides their prompts, part by part. It is written beside them, so that an
 //! error says what is another now, and shards can be merged on a machine that could not measure them.
 
-use super::setup::LeftOut;
 use super::Setup;
 use crate::machine::{Machine, Tool};
 use crate::results::folder::BEGUN;
 use crate::results::record::SCHEMA;
+use crate::results::LeftOut;
 use anyhow::{Context, Result};
 use base::bail_usage;
 use base::files;

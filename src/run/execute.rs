@@ -4,18 +4,16 @@ use super::begun::Begun;
 use super::maps::drawn_heads;
 use super::reference::ranked_heads;
 use super::series::{measure_prompts, pooled_records, Series};
-use super::setup::LeftOut;
 use super::store::{check_experiment, check_shards, Store};
 use super::{MissedDepth, OutputStyle, Plan, RunShard, Setup};
 use crate::measures::{Measure, PassKey};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
 use crate::results::record;
-use crate::results::{About, Frame};
+use crate::results::{About, Findings, Frame, FrameBuilder, LeftOut, RunConfig};
 use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::hash::sha256;
-use names::condition::Conditions;
 use serde_json::{json, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -69,8 +67,9 @@ pub struct Run {
     pub folder: RunFolder,
     /// How figures look, and what is said.
     pub style: OutputStyle,
-    /// The records, for tables and figures. Nothing can be looked up before [`Run::measure`] has returned.
+    /// The records, for tables and figures: empty before [`Run::measure`] has returned.
     pub frame: Frame,
+    gathered: FrameBuilder,
     /// Prompts that were finished before this process.
     pub resumed: usize,
     pub(super) store: Store,
@@ -92,7 +91,8 @@ impl Run {
         }
         let (folder, store, begun) = open(&series, &left_out, &part)?;
         Ok(Self {
-            frame: Frame::new(about(&series, &left_out)),
+            frame: Frame::default(),
+            gathered: FrameBuilder::new(about(&series, &left_out)?),
             resumed: store.finished(),
             files: RefCell::default(),
             series,
@@ -123,7 +123,7 @@ impl Run {
 
     /// Reads what is on disk.
     fn replay(&mut self) -> Result<()> {
-        let Self { series, frame, store, .. } = self;
+        let Self { series, gathered, store, .. } = self;
         let mut passes = Vec::new();
         for Series { setup, measures, .. } in series.iter_mut() {
             let of_series = Passes { models: setup.models.len(), conditions: setup.conditions.len() };
@@ -131,11 +131,11 @@ impl Run {
         }
         let has_pass = |measure: usize, key: PassKey| passes.get(measure).is_some_and(|passes| passes.has(key));
         let mut measures: Vec<&mut dyn Measure> = series.iter_mut().flat_map(|series| series.measures.list()).collect();
-        store.replay(&mut measures, has_pass, &mut |record| frame.add(record))
+        store.replay(&mut measures, has_pass, &mut |record| gathered.add(record))
     }
 
     fn measure_series(&mut self, stop: &AtomicBool, prompt_finished: &mut dyn FnMut()) -> Result<()> {
-        let Self { series, frame, store, begun, .. } = self;
+        let Self { series, gathered, store, begun, .. } = self;
         let begun = begun.key();
         let mut done = store.finished();
         let mut measures_before = 0;
@@ -149,7 +149,7 @@ impl Run {
                 // In the journal, measures are numbered over all series.
                 finding.pooled.iter_mut().for_each(|(measure, ..)| *measure += measures_before);
                 store.add(prompt, key, &finding)?;
-                finding.records.iter().for_each(|record| frame.add(record));
+                finding.records.iter().for_each(|record| gathered.add(record));
                 prompt_finished();
                 Ok(())
             })?;
@@ -167,21 +167,20 @@ impl Run {
         for Series { setup, measures, .. } in &mut self.series {
             pooled.extend(pooled_records(setup, &mut measures.list()));
         }
-        pooled.iter().for_each(|record| self.frame.add(record));
+        pooled.iter().for_each(|record| self.gathered.add(record));
         self.store.conclude(&pooled)
     }
 
     /// The records, with what measures pooled beside them.
     fn whole_frame(&mut self) -> Result<Frame> {
-        let mut frame = std::mem::take(&mut self.frame).finish();
-        frame.conditions = Conditions::of_names(frame.condition_names());
+        let mut found = Findings::default();
         for Series { setup, measures, .. } in &self.series {
-            frame.tokens.0.extend(setup.tokens(measures).0);
-            frame.massive.extend(setup.massive(measures));
-            frame.drawn.extend(drawn_heads(setup, measures));
-            frame.ranked.extend(ranked_heads(setup)?);
+            found.tokens.0.extend(setup.tokens(measures).0);
+            found.massive.extend(setup.massive(measures));
+            found.drawn.extend(drawn_heads(setup, measures));
+            found.ranked.extend(ranked_heads(setup)?);
         }
-        Ok(frame)
+        Ok(std::mem::take(&mut self.gathered).finish(found))
     }
 
     /// The setup of the first series, whose models and plan are those of all.
@@ -258,14 +257,14 @@ fn keys_of<'a>(
 }
 
 /// What tables need to know of the run besides its records.
-fn about(series: &[Series], left_out: &[LeftOut]) -> About {
+fn about(series: &[Series], left_out: &[LeftOut]) -> Result<About> {
     let setup = &series[0].setup;
-    About {
-        config: config(series, left_out),
+    Ok(About {
+        config: RunConfig::of(&config(series, left_out))?,
         models: setup.models.iter().map(|model| model.info.clone()).collect(),
         seed: setup.grid.seed(),
         of_maps: setup.plan.maps.is_some(),
-    }
+    })
 }
 
 /// The settings of the run with defaults filled in, for the manifest. Of several series, each has its own.
@@ -361,12 +360,13 @@ pub fn finished_frame(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf
         folder.journal()?;
         return Ok(None);
     }
-    let mut frame = Frame::new(About::default());
-    record::read_each(&folder.join(RESULTS), |record| frame.add(record))?;
+    let mut gathered = FrameBuilder::new(About::default());
+    record::read_each(&folder.join(RESULTS), |record| gathered.add(record))?;
+    let frame = gathered.finish(Findings::default());
     if let Some(error) = frame.records.failures.iter().find_map(|record| record.measure.error.as_deref()) {
         bail!("prompts of the run in {} failed ({error}); start a new run", folder.path().display());
     }
-    Ok(Some((folder.path().to_owned(), frame.finish())))
+    Ok(Some((folder.path().to_owned(), frame)))
 }
 
 fn check_shard(manifest: &Manifest, shard: Option<RunShard>, folder: &Path) -> Result<()> {

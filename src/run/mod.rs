@@ -28,5 +28,5 @@ pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
 pub use outputs::OutputStyle;
 pub use plan::{MapsOfOnePrompt, Plan};
 pub use series::{measure_prompts, pooled_records, possible_series, FinishedPrompt, Series};
-pub use setup::{LeftOut, Setup, Setups};
+pub use setup::{Setup, Setups};
 pub use shard::{prompts_of, RunShard};

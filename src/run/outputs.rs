@@ -107,11 +107,11 @@ impl Run {
         if self.series.iter().any(|series| series.setup.plan.measures.contains(&MeasureName::Generation)) {
             self.save_lines(GENERATIONS, &generated)?;
         }
-        self.save_table(MASSIVE, &frame.massive)?;
-        self.save_table(DRAWN, &frame.drawn)?;
-        self.save_table(RANKINGS, &frame.ranked)?;
-        if !frame.tokens.0.is_empty() {
-            frame.tokens.write(&self.add_file(TOKENS, Some(frame.tokens.count() as u64)))?;
+        self.save_table(MASSIVE, &frame.found.massive)?;
+        self.save_table(DRAWN, &frame.found.drawn)?;
+        self.save_table(RANKINGS, &frame.found.ranked)?;
+        if !frame.found.tokens.0.is_empty() {
+            frame.found.tokens.write(&self.add_file(TOKENS, Some(frame.found.tokens.count() as u64)))?;
         }
         Ok(())
     }

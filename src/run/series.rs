@@ -2,10 +2,11 @@
 
 use super::identity::pooled_record;
 use super::passes::results;
-use super::setup::{keep_possible, nothing_possible, LeftOut, Setups};
+use super::setup::{keep_possible, nothing_possible, Setups};
 use super::{check, prompts_of, Checked, MissedDepth, RunShard, Setup};
 use crate::measures::{Measure, Measures, PassKey};
 use crate::results::record::Record;
+use crate::results::LeftOut;
 use anyhow::Result;
 use base::hash::hex;
 use rayon::prelude::*;

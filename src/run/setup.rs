@@ -7,14 +7,13 @@ use super::Plan;
 use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
-use crate::results::{MassiveAt, Scored, Tokens};
+use crate::results::{LeftOut, MassiveAt, Scored, Tokens};
 use crate::treatments::Reference;
 use anyhow::Result;
 use base::error::{is_of_machine, is_usage, Usage};
 use engine::model::open::{Model, OpenedModel};
 use names::condition::{Condition, PairedPrompt, RowSelection};
 use names::distinct;
-use serde::{Deserialize, Serialize};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -44,15 +43,6 @@ pub struct Setups {
     pub each: Vec<Setup>,
     /// The series that cannot be measured.
     pub left_out: Vec<LeftOut>,
-}
-
-/// A series that cannot be measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LeftOut {
-    /// Name of the series.
-    pub series: String,
-    /// The reason.
-    pub why: String,
 }
 
 impl Setups {

@@ -266,7 +266,6 @@ mod tests {
     use super::*;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::About;
-    use names::condition::{ConditionFacts, Conditions, Purpose};
     use names::metric::Metric;
     use stats::Rng;
     use std::sync::Arc;
@@ -302,13 +301,7 @@ mod tests {
                 records.push(record(prompt, None, &RETRIEVAL_SCORE, Some(at), 1.0 - 0.1 * cost));
             }
         }
-        let of_head = |at: HeadPlace| ConditionFacts {
-            purpose: Purpose::EachHead { at, restores: false },
-            ..ConditionFacts::unknown(&format!("ablate({at})"))
-        };
-        let mut frame = Frame::of(About::default(), &records);
-        frame.conditions = Conditions(HeadPlace::all(2, 2).map(of_head).collect());
-        frame
+        Frame::new(About::default(), &records)
     }
 
     #[test]
@@ -338,11 +331,7 @@ mod tests {
             }
         }
         records.extend((0..8).map(|prompt| record(prompt, None, &ANSWER_LOG_PROB, None, -1.0)));
-        let cells = |records: &[Record]| {
-            let mut frame = Frame::of(About::default(), records);
-            frame.conditions = conditions.clone();
-            predictors(&frame).unwrap().rows
-        };
+        let cells = |records: &[Record]| predictors(&Frame::new(About::default(), records)).unwrap().rows;
         let found = cells(&records);
         let interval = found[0][4].interval.unwrap();
         assert!(interval.lo > 1.0 - 1e-9, "every resample of prompts agrees: {interval:?}");

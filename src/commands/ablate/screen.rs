@@ -157,10 +157,10 @@ const NAMED: usize = 4;
 /// The best heads of each model, and how far two halves of the prompts on which they were ranked agree, in a sentence for each ranking.
 fn ranked_heads(frame: &Frame) -> Vec<String> {
     let mut sentences = Vec::new();
-    for ranking in distinct(frame.ranked.iter().map(|head| head.ranking.as_str())) {
+    for ranking in distinct(frame.found.ranked.iter().map(|head| head.ranking.as_str())) {
         let mut of_models = Vec::new();
         for model in &frame.models {
-            let heads = frame.ranked.iter().filter(|head| head.ranking == ranking && head.model == *model);
+            let heads = frame.found.ranked.iter().filter(|head| head.ranking == ranking && head.model == *model);
             let best: Vec<&RankedHead> = heads.take(NAMED).collect();
             let Some(first) = best.first() else { continue };
             let agreement = first.agreement.unwrap_or(f64::NAN);

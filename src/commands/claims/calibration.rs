@@ -4,7 +4,7 @@ use super::judge::{findings, ClaimVerdict};
 use super::list::{Better, Claim, CLAIMS};
 use super::ClaimsFlags;
 use crate::results::record::{Identity, Measurement, Record};
-use crate::results::{About, Frame};
+use crate::results::{About, Frame, RunConfig};
 use names::metric::Kind;
 use names::{Column, Number, Value};
 use stats::Rng;
@@ -90,7 +90,7 @@ fn is_of_a_difference(claim: &Claim) -> bool {
 #[test]
 fn a_table_of_two_models_that_are_alike_has_a_verdict_in_one_of_twenty() {
     let flags = ClaimsFlags { needles: Some(6), ctx: Some(512.into()), ..ClaimsFlags::default() };
-    let config = serde_json::json!({ "own": flags });
+    let config = RunConfig::of(&serde_json::json!({ "own": flags })).unwrap();
     let mut with_verdict = 0;
     let mut measured = 0;
     for table in 0..TABLES {
@@ -104,7 +104,7 @@ fn a_table_of_two_models_that_are_alike_has_a_verdict_in_one_of_twenty() {
                 drawn(claim, &mut rng, &mut records);
             }
         }
-        let frame = Frame::of(About { config: config.clone(), ..About::default() }, &records);
+        let frame = Frame::new(About { config: config.clone(), ..About::default() }, &records);
         let of_differences = findings(&frame).remove(0).into_iter().filter(|finding| is_of_a_difference(finding.claim));
         let verdicts: Vec<ClaimVerdict> = of_differences.map(|finding| finding.verdict()).collect();
         let is = |wanted: &[ClaimVerdict]| verdicts.iter().filter(|verdict| wanted.contains(verdict)).count();

@@ -8,7 +8,6 @@ use crate::results::pair::by_prompt;
 use crate::results::{of_model, Difference, Estimate, Frame, RecordRef, SIDES};
 use names::metric::Kind;
 use names::{Column, Cut, Number};
-use serde::Deserialize as _;
 use stats::{p_of_interval, LEAST_DISCORDANT};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +112,7 @@ impl Finding<'_> {
 
 /// The flags of the run, with what was filled in.
 pub(super) fn flags(frame: &Frame) -> ClaimsFlags {
-    frame.about.own().and_then(|flags| ClaimsFlags::deserialize(flags).ok()).unwrap_or_default()
+    frame.about.config.own().unwrap_or_default()
 }
 
 /// The findings of each model but the first, model by model; the p-values of a model are corrected for all claims there are, whether
@@ -153,8 +152,8 @@ fn finding<'a>(frame: &Frame, flags: &ClaimsFlags, claim: &'static Claim, model:
 
 /// Why a claim is not measurable, if it is not.
 fn reason(frame: &Frame, claim: &Claim, baseline: &[RecordRef<'_>], other: &[RecordRef<'_>]) -> String {
-    if let Some(why) = frame.left_out(claim.series) {
-        return why;
+    if let Some(why) = frame.about.config.left_out(claim.series) {
+        return why.to_owned();
     }
     match (baseline.is_empty(), other.is_empty(), claim.against) {
         (false, false, _) => String::new(),
@@ -309,7 +308,7 @@ fn against_margin(claim: &Claim, change: Difference) -> Difference {
 mod tests {
     use super::*;
     use crate::results::record::{Identity, Measurement, Record};
-    use crate::results::About;
+    use crate::results::{About, RunConfig};
     use names::metric::{Metric, ACCURACY, NLL, SAID_NUMBER};
     use std::sync::Arc;
 
@@ -336,7 +335,7 @@ mod tests {
     fn verdict(label: &str, records: &[Record]) -> ClaimVerdict {
         let claim = CLAIMS.iter().find(|claim| claim.label == label).unwrap();
         let flags = ClaimsFlags { needles: Some(6), ctx: Some(512.into()), ..ClaimsFlags::default() };
-        let frame = Frame::of(About::default(), records);
+        let frame = Frame::new(About::default(), records);
         let mut finding = finding(&frame, &flags, claim, "diff");
         correct_among(1, finding.change.as_mut());
         finding.verdict()
@@ -435,8 +434,8 @@ mod tests {
                 only: only.iter().map(|id| (*id).to_owned()).collect(),
                 ..ClaimsFlags::default()
             };
-            let config = serde_json::json!({ "own": flags });
-            let frame = Frame::of(About { config, ..About::default() }, &records);
+            let config = RunConfig::of(&serde_json::json!({ "own": flags })).unwrap();
+            let frame = Frame::new(About { config, ..About::default() }, &records);
             findings(&frame)[0].iter().find(|finding| finding.claim.label == "more answers").unwrap().change.clone()
         };
         assert!(of(&[]).unwrap().p_adjusted.is_some());

@@ -168,7 +168,7 @@ pub(super) const CLAIMS_TABLE: RunTable = RunTable::made("claims", "Claims", all
 
 /// Returns `true` if the run is one of `difftool claims`; others have some of its numbers.
 fn is_of_claims(frame: &Frame) -> bool {
-    frame.config_text("command") == CLAIMS_COMMAND.name
+    frame.about.config.command == CLAIMS_COMMAND.name
 }
 
 /// All numbers of all claims.

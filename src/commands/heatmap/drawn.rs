@@ -73,7 +73,7 @@ pub(super) fn rows_in_words(frame: &Frame) -> String {
 /// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
 fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
     let mut drawn: Vec<(&DrawnHead, Vec<usize>)> = Vec::new();
-    for at in &frame.drawn {
+    for at in &frame.found.drawn {
         let same_layer = drawn.iter_mut().find(|(first, _)| (&first.model, first.layer) == (&at.model, at.layer));
         match same_layer.filter(|_| !by_head) {
             Some((_, heads)) => heads.push(at.head),

@@ -30,7 +30,7 @@ pub(crate) const NLL_POSITIONS: RunTable = RunTable {
 /// text into the same.
 pub(crate) fn side_by_side(frame: &Frame) -> Option<Table> {
     let skip = skip(frame);
-    let scored = &frame.tokens.0;
+    let scored = &frame.found.tokens.0;
     let changes = changes(frame);
     let labels: Vec<String> = scored.iter().map(Scored::label).collect();
     let of = |model: &String| &scored[labels.iter().position(|label| label == model).unwrap_or(0)];
@@ -83,9 +83,9 @@ struct NllChange<'a> {
 fn changes(frame: &Frame) -> Vec<NllChange<'_>> {
     let skip = skip(frame);
     let mut changes = Vec::new();
-    for (first, other) in frame.tokens.others() {
+    for (first, other) in frame.found.tokens.others() {
         for kind in TokenKind::EACH {
-            let change = frame.tokens.to_first(other, |token| token.position >= skip && kind.holds(token));
+            let change = frame.found.tokens.to_first(other, |token| token.position >= skip && kind.holds(token));
             let verdict = Verdict::Undecided;
             changes.extend(change.map(|change| NllChange { first, other, kind, change, verdict }));
         }
@@ -117,13 +117,13 @@ fn models(frame: &Frame) -> Option<Table> {
     let count = |scored: &Scored, kind: TokenKind| mean(scored, kind, skip).map_or(0, |mean| mean.trials);
     let mut note = format!(
         "Negative log-likelihood of the next token in nats [95 % interval over {}]. {}.",
-        frame.tokens.drawn_from(),
+        frame.found.tokens.drawn_from(),
         ar_hit_definition(frame)
     );
     if skip > 0 {
         note += &format!(" Without the first {skip} tokens of every window (--skip).");
     }
-    TableRows::of(&frame.tokens.0)
+    TableRows::of(&frame.found.tokens.0)
         .column(key_column(Column::Model), |scored| Cell::words(scored.label()))
         .column(counts("window").key(), |scored| Cell::count(scored.windows.len()))
         .column(counts("token").key(), |scored| Cell::count(count(scored, TokenKind::All)))
@@ -145,14 +145,15 @@ fn models(frame: &Frame) -> Option<Table> {
 
 /// Tokens at the beginning of windows that count by position only.
 pub(crate) fn skip(frame: &Frame) -> u32 {
-    frame.config("skip").and_then(serde_json::Value::as_u64).map_or(0, |skip| u32::try_from(skip).unwrap_or(u32::MAX))
+    frame.about.config.skip
 }
 
 /// Definition of an AR hit.
 pub(crate) fn ar_hit_definition(frame: &Frame) -> String {
-    let counted = match frame.config("own_text") {
-        Some(_) => "in this text, or in 200k tokens of it",
-        None => "in 200k tokens of reference prose",
+    let counted = if frame.about.config.own_text {
+        "in this text, or in 200k tokens of it"
+    } else {
+        "in 200k tokens of reference prose"
     };
     format!("AR hits complete a bigram seen earlier in their window that occurs at most {AR_MAX_COUNT} times {counted}")
 }
@@ -160,7 +161,7 @@ pub(crate) fn ar_hit_definition(frame: &Frame) -> String {
 fn differences(frame: &Frame) -> Option<Table> {
     let rows = changes(frame);
     let mut note = format!("Paired differences on the same tokens in nats. {}", Verdict::RULE);
-    if frame.tokens.others().count() + 1 < frame.tokens.0.len() {
+    if frame.found.tokens.others().count() + 1 < frame.found.tokens.0.len() {
         note +=
             " Models with other tokens than the first have none; compare bits per byte, and only where their windows \
                  are of the same text.";
@@ -181,7 +182,7 @@ fn positions(frame: &Frame) -> Option<Table> {
 
 /// The positions that a figure has room for: the first tokens of a text are beyond all others.
 pub(crate) fn positions_drawn(frame: &Frame) -> Option<Table> {
-    let longest = frame.tokens.0.iter().flat_map(Scored::tokens).map(|token| token.position).max()?;
+    let longest = frame.found.tokens.0.iter().flat_map(Scored::tokens).map(|token| token.position).max()?;
     positions_from(frame, (longest / DRAWN_RATIO).max(1))
 }
 
@@ -201,7 +202,7 @@ struct PositionsOf<'a> {
 /// A row for each model and range of positions that begins at a position or behind it.
 fn positions_from(frame: &Frame, first: u32) -> Option<Table> {
     let mut places = Vec::new();
-    for scored in &frame.tokens.0 {
+    for scored in &frame.found.tokens.0 {
         let means = cumulative(&scored.windows, skip(frame));
         for bin in bins(scored.tokens().map(|token| token.position)).into_iter().filter(|bin| bin.first >= first) {
             let mean = scored.estimate(|token| bin.holds(token.position));
@@ -219,7 +220,7 @@ fn positions_from(frame: &Frame, first: u32) -> Option<Table> {
             Cell::number(of.cumulative, |x| format!("{x:.3}"))
         })
         .column(numbers_in("minus the first model", "nats").named("difference_nats"), |of| {
-            difference_nats(frame.tokens.to_first(of.scored, |token| of.bin.holds(token.position)))
+            difference_nats(frame.found.tokens.to_first(of.scored, |token| of.bin.holds(token.position)))
         })
         .noted("")
         .with_rows()

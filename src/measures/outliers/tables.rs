@@ -25,7 +25,7 @@ fn all_layers(frame: &Frame) -> Option<Table> {
     for model in &frame.about.models {
         note.extend(model.logit_tap.iter().map(|tap| format!(" Logits of {}: {tap}.", model.name)));
     }
-    if frame.massive.is_empty() {
+    if frame.found.massive.is_empty() {
         note += " No massive activations (|x| > 100 and at least 1000 times the layer's median).";
     }
     filled(frame, note)
@@ -34,7 +34,7 @@ fn all_layers(frame: &Frame) -> Option<Table> {
 /// The table of channels that have massive activations, and whether these belong to single tokens.
 fn channels(frame: &Frame) -> Option<Table> {
     let mut of_channels: BTreeMap<(&str, usize), Vec<&MassiveAt>> = BTreeMap::new();
-    for at in &frame.massive {
+    for at in &frame.found.massive {
         of_channels.entry((&at.model, at.channel)).or_default().push(at);
     }
     let mut channels: Vec<_> = of_channels.into_iter().collect();

@@ -276,7 +276,7 @@ mod tests {
                 records.push(record(seed, head, &VALUE_NORM_FIRST, 0.05));
             }
         }
-        let frame = Frame::of(About::default(), &records);
+        let frame = Frame::new(About::default(), &records);
         let line = |row: &Vec<Cell>| row.iter().map(Cell::line).collect::<Vec<_>>();
         let rows = |table: Table| table.rows.iter().map(line).collect::<Vec<_>>();
         let found = rows(roles(&frame).unwrap());

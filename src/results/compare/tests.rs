@@ -137,7 +137,7 @@ fn compared(by: Column, groups: &[Column]) -> BTreeMap<String, Difference> {
 
 /// The same, as tables have them.
 fn queried(by: Column, first: Option<Value<'_>>, groups: &[Column]) -> BTreeMap<String, Difference> {
-    let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
+    let frame = Frame::new(About::default(), &record::read(Path::new(MEASURED)).unwrap());
     let columns = [groups, &[by]].concat();
     let query = Query { only: &[], rows: &columns, numbers: &COMPARED, against: Some((by, first)) };
     let mut differences = BTreeMap::new();
@@ -169,7 +169,7 @@ fn tables_and_comparisons_have_the_same_differences() {
 
 #[test]
 fn the_differences_within_a_run_are_those_of_comparisons() {
-    let frame = Frame::of(About::default(), &record::read(Path::new(MEASURED)).unwrap());
+    let frame = Frame::new(About::default(), &record::read(Path::new(MEASURED)).unwrap());
     let rows = differences_of_run(&frame, &COMPARED, |model, condition| format!("{model} {condition}"));
     let mut compared: Vec<Difference> = Vec::new();
     compared.extend(self::compared(Column::Condition, &[Column::Model, Column::CtxTok]).into_values());
@@ -183,7 +183,7 @@ fn the_differences_within_a_run_are_those_of_comparisons() {
 #[test]
 fn estimates_are_those_worked_out_record_by_record() {
     let records = record::read(Path::new(MEASURED)).unwrap();
-    let frame = Frame::of(About::default(), &records);
+    let frame = Frame::new(About::default(), &records);
     let columns = [Column::Model, Column::Condition];
     let rows = [ACCURACY.overall(), ANSWER_LOG_PROB.overall()];
     let rows = frame.query(&Query { only: &[], rows: &columns, numbers: &rows, against: None });
