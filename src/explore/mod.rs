@@ -21,11 +21,12 @@
 mod codes;
 mod detail;
 mod measure;
+mod numbers;
 mod pack;
 mod page;
 mod probe;
 mod stored_pairs;
 
 pub(crate) use measure::{ExploreMeasure, ModelMaps};
-pub(crate) use page::{packed, ExplorerModel, ExplorerPage, CODE};
+pub(crate) use page::{code, packed, ExplorerModel, ExplorerPage};
 pub(crate) use probe::{agreements, KnownHeads, Resolution};

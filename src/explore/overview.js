@@ -1,23 +1,7 @@
 // All layers and heads of each model as small pictures with a number, and lambda by layer.
 
 /** What the small pictures can be coloured by: id, name, what it is, whether it is a share. */
-const NUMBERS = [
-  ["head_attribution", "attribution of the head (nats)", "Estimate of what the log-probability of the answer loses if the head outputs its mean over reference prompts.", false],
-  ["share_out answer", "share of the output on the answer", "What the answer's values add to the head's output, as a share of it; signed.", true],
-  ["noise_out", "share of the output on noise", "The same of everything before the question that is neither the first token nor the answer's needle.", true],
-  ["share_abs sink", "|a| on the learned sink", "What the sink, which no token belongs to, takes of the attention.", true],
-  ["share_signed answer", "signed sum on the answer", "Sum of the weights on the answer, of the sum of all weights.", true],
-  ["share_abs answer", "|a| on the answer", "Sum of |weight| on the answer, of the sum of all |weights|.", true],
-  ["retrieval_score", "retrieval score", "How often the largest weight of an answering row is on the token to be copied.", true],
-  ["query_score", "query score", "How often rows of the question have their largest weight in the needle.", true],
-  ["previous_token", "previous-token score", "Share of |a| on the token before the query, on repeated random tokens.", true],
-  ["duplicate_token", "duplicate-token score", "Share of |a| on the same token's earlier place, on repeated random tokens.", true],
-  ["induction", "induction score", "Share of |a| on the token after the same token's earlier place, on repeated random tokens.", true],
-  ["lambda", "λ", "Weight of the second map.", false],
-  ["cancelled", "cancelled", "The part of the attention that the subtraction removes.", true],
-  ["entropy", "entropy (nats)", "Of |weights| as shares of a row.", false],
-  ["sink_share_detected", "|a| on sinks", "Sum of |weight| on attention sinks, of the sum of all.", true],
-];
+const NUMBERS = contents.numbers.map(({ id, name, what, is_share }) => [id, name, what, is_share]);
 
 /** What is known of a head under the treatment that is shown, or what that changes. */
 function numbersNow(head) {

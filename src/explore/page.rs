@@ -2,6 +2,7 @@
 
 use super::detail::PooledQuantity;
 use super::measure::{ModelMaps, PromptFacts};
+use super::numbers::numbers;
 use super::pack::{deflate, fitting_floor, pack_pairs, pack_pooled, HeadIndex, StoredHead, ROWS};
 use super::probe::{Resolution, FINEST};
 use crate::html::{self, PageCode};
@@ -10,11 +11,21 @@ use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use minijinja::context;
-use names::HeadPlace;
+use names::{HeadPlace, Region};
+use plot::{region_colours, RegionColours};
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-const STYLE: &str = include_str!("style.css");
+/// The style, with the colours of regions, which are those of figures.
+static STYLE: LazyLock<String> = LazyLock::new(|| {
+    let mut style = include_str!("style.css").to_owned();
+    for region in Region::ALL {
+        let RegionColours { ground, ink } = region_colours(region.name());
+        style += &format!(".mark.{} {{ background: {ground}; color: {ink}; }}\n", region.name());
+    }
+    style
+});
 
 /// The script, in the order of dependencies.
 const SCRIPT: &str = concat!(
@@ -32,7 +43,9 @@ const SCRIPT: &str = concat!(
 );
 
 /// Style and script of the page.
-pub(crate) const CODE: PageCode = PageCode { style: STYLE, script: SCRIPT };
+pub(crate) fn code() -> PageCode {
+    PageCode { style: &STYLE, script: SCRIPT }
+}
 
 /// Opens an element with data. The script of the page has no type.
 const DATA: &str = "\n<script type=\"";
@@ -121,7 +134,7 @@ struct PageData {
 impl PageData {
     fn html(self) -> Result<String> {
         let values = context! {
-            head => html::head(&self.title, &CODE, None),
+            head => html::head(&self.title, &code(), None),
             script => SCRIPT,
             contents => self.contents,
             // Blobs displayed first come before the script, so that it can start before the rest of the file is loaded.
@@ -239,6 +252,7 @@ impl ExplorerPage<'_> {
             "finest": FINEST,
             "prompts": prompts,
             "models": models,
+            "numbers": numbers(),
         });
         let contents = script_json(&contents.to_string());
         PageData { title: self.title.clone(), contents, first, texts: self.texts()?, later }.html()
@@ -295,7 +309,7 @@ mod tests {
 
     #[test]
     fn style_and_script_cannot_end_their_elements_and_fetch_nothing() {
-        html::assert_harmless(&[STYLE, SCRIPT]);
+        html::assert_harmless(&[&STYLE, SCRIPT]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) fn html(report: &Report) -> Result<String> {
     let sections = report.sections.iter().map(|section| section.all_tables().count());
     let compared = report.compared.iter().filter(|compared| compared.table.is_some()).count();
     let values = context! {
-        head => html::head(&report.title, &own, Some(&explore::CODE)),
+        head => html::head(&report.title, &own, Some(&explore::code())),
         script => SCRIPT,
         tables => compared + sections.sum::<usize>(),
         compared => report.compared.as_ref().map(ComparedRuns::values),

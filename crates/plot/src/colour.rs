@@ -93,6 +93,21 @@ pub(super) fn region(name: &str) -> RGBColor {
     }
 }
 
+/// The colours of a region on a page, as CSS writes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionColours {
+    pub ground: String,
+    /// Black or white, for text on it.
+    pub ink: String,
+}
+
+/// The colours of a region by its name, those of figures.
+pub fn region_colours(name: &str) -> RegionColours {
+    let css = |RGBColor(r, g, b): RGBColor| format!("#{r:02x}{g:02x}{b:02x}");
+    let ground = region(name);
+    RegionColours { ground: css(ground), ink: css(text_on(ground)) }
+}
+
 /// Returns the name of a region in legends.
 pub fn region_name(name: &str) -> &str {
     match name {

@@ -48,7 +48,7 @@ mod text;
 mod token_axis;
 
 pub use self::cells::{cells, CellGrid, CellRow, CellScale, GridCell};
-pub use self::colour::region_name;
+pub use self::colour::{region_colours, region_name, RegionColours};
 pub use self::colour_scale::ColourScale;
 pub use self::export::recipe;
 pub use self::figure::{Figure, FigureHeading, Page};
