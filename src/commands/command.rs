@@ -98,7 +98,7 @@ pub(super) struct Typed {
     pub(super) part: PartArgs,
 }
 
-/// Returns the flags of a command that measures as they were typed.
+/// The flags of a command that measures as they were typed.
 ///
 /// # Errors
 /// If the command line that was parsed does not have them.

@@ -185,7 +185,7 @@ fn subject(row: &Row, groups: &[Column]) -> String {
     format!("{} - {}{values}", row.other, row.baseline)
 }
 
-/// Returns the rows with short names of models.
+/// The rows with short names of models.
 pub(super) fn in_short(rows: &[Row]) -> Vec<Row> {
     let model = Column::Model.name();
     let models: BTreeSet<&String> = rows.iter().filter_map(|row| row.group.get(model)).collect();

@@ -93,7 +93,7 @@ impl MeasuringFlags for ExploreFlags {
     }
 }
 
-/// Returns the numbers of every head by name, with the sum over noise regions as `noise_out`.
+/// The numbers of every head by name, with the sum over noise regions as `noise_out`.
 fn numbers_of_heads(frame: &Frame, model: &str, condition: Option<&str>) -> NumbersOfHeads {
     let mut heads = frame.numbers_of_heads(model, condition);
     for numbers in heads.values_mut() {

@@ -218,7 +218,7 @@ fn memory(opened: &OpenedModel, ctx_tok: usize) -> Fact {
     Fact::new("memory", words, json!({ "memory": values }))
 }
 
-/// Returns a table of lambda by layer: one number, or the distribution over tokens.
+/// A table of lambda by layer: one number, or the distribution over tokens.
 fn lambdas(layers: &[LayerLambda]) -> TextTable {
     let over_tokens = layers.iter().any(|layer| layer.over_tokens.is_some());
     let headings: &[&str] = if over_tokens {

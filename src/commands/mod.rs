@@ -119,7 +119,7 @@ pub fn run(typed: &ArgMatches) -> Result<()> {
     }
 }
 
-/// Returns the error of a file, or a usage error that names the command that the file is for.
+/// The error of a file, or a usage error that names the command that the file is for.
 fn wrong_command_error<T>(command: &str, file: &Path, read: fn(&Path) -> Result<T>, error: Error) -> Error {
     // A pipe cannot be read a second time.
     if file.is_file() && read(file).is_ok() {
@@ -159,7 +159,7 @@ fn start_threads(threads: Option<NonZeroUsize>) -> Result<()> {
 /// Time within which a second signal counts as the same one: `timeout` signals both the process and its group.
 const SAME_SIGNAL: Duration = Duration::from_millis(300);
 
-/// Returns a flag that the first SIGINT (Ctrl-C), SIGTERM or SIGHUP sets, which says what is still finished. The second signal
+/// A flag that the first SIGINT (Ctrl-C), SIGTERM or SIGHUP sets, which says what is still finished. The second signal
 /// ends the process.
 fn stop_on_signal(finished: &'static str) -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));

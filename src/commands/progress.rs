@@ -23,7 +23,7 @@ pub(super) fn is_live() -> bool {
     std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Returns where a bar is drawn: twice a second at most, as notebooks keep all that a terminal is sent.
+/// Where a bar is drawn: twice a second at most, as notebooks keep all that a terminal is sent.
 pub(super) fn draw_target(quiet: bool) -> ProgressDrawTarget {
     if quiet || !is_live() {
         ProgressDrawTarget::hidden()
@@ -32,7 +32,7 @@ pub(super) fn draw_target(quiet: bool) -> ProgressDrawTarget {
     }
 }
 
-/// Returns a progress bar with the time left.
+/// A progress bar with the time left.
 fn progress_bar(run: &Run) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:20} {pos}/{len} prompts{left}").expect("a valid template");
     let bar = ProgressBar::with_draw_target(Some(run.prompts() as u64), draw_target(run.style.quiet));
@@ -98,7 +98,7 @@ fn announce(run: &Run) {
     }
 }
 
-/// Returns ` under 41 conditions`; nothing if there are only untreated passes, or several series.
+/// ` under 41 conditions`; nothing if there are only untreated passes, or several series.
 fn conditions_in_words(run: &Run) -> String {
     match run.series.as_slice() {
         [Series { setup, .. }] if setup.conditions.len() > 1 => format!(" under {} conditions", setup.conditions.len()),

@@ -152,7 +152,7 @@ fn show(source: &PromptSource<'_>, index: usize, query: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns the text with every region except filler in brackets: `[answer|48213]`.
+/// The text with every region except filler in brackets: `[answer|48213]`.
 fn marked(prompt: &Prompt, regions: &[Region]) -> String {
     let mut marked = String::new();
     let mut start = 0;

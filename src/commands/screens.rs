@@ -9,7 +9,7 @@ use crate::results::table::Table;
 use crate::results::Frame;
 use anyhow::Result;
 
-/// Returns every table that a run has numbers for: first those of its command. Of one that does not say its command, those of
+/// Every table that a run has numbers for: first those of its command. Of one that does not say its command, those of
 /// all are tried.
 pub(super) fn tables(frame: &Frame) -> Vec<Table> {
     let Some(command) = of_command(frame) else {

@@ -108,13 +108,13 @@ impl OnePrompt {
     }
 }
 
-/// Returns the help of a flag for one model.
+/// The help of a flag for one model.
 pub(super) fn model_help() -> String {
     let built_in = open::built_in_names().join(", ");
     format!("Built-in model ({built_in}), GGUF file, Hugging Face folder, or hf:org/name[/folder] of the Hub")
 }
 
-/// Returns the help of a flag for several models.
+/// The help of a flag for several models.
 pub(super) fn models_help() -> String {
     let built_in = open::built_in_names().join(", ");
     let default = open::BY_DEFAULT.join(", ");
@@ -243,20 +243,20 @@ impl RunFlags {
 }
 
 impl PageArgs {
-    /// Returns the page size of figures.
+    /// The page size of figures.
     pub(super) fn page(&self) -> Page {
         Page { width_mm: self.figure_width, no_title: self.no_title }
     }
 }
 
 impl FigureArgs {
-    /// Returns the extensions of the files of a figure, one for each format.
+    /// The extensions of the files of a figure, one for each format.
     fn extensions(&self) -> Vec<&'static str> {
         let extensions: BTreeSet<&'static str> = self.formats.iter().map(Into::into).collect();
         extensions.into_iter().collect()
     }
 
-    /// Returns the file names of a figure, one for each format.
+    /// The file names of a figure, one for each format.
     pub(super) fn files(&self, name: &str) -> Vec<String> {
         self.extensions().iter().map(|extension| format!("{name}.{extension}")).collect()
     }

@@ -73,12 +73,12 @@ pub(super) struct Train {
 }
 
 impl Train {
-    /// Returns the spec, which is required without `--example`.
+    /// The spec, which is required without `--example`.
     pub(super) fn spec(&self) -> &Path {
         self.spec.as_deref().expect("the parser requires it")
     }
 
-    /// Returns the output folder, which is required without `--example`.
+    /// The output folder, which is required without `--example`.
     pub(super) fn out(&self) -> &Path {
         self.out.as_deref().expect("the parser requires it")
     }
@@ -137,7 +137,7 @@ fn run(args: &Train) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command that tests the paper's claims on the first differential variant, with the first standard one as its
+/// The command that tests the paper's claims on the first differential variant, with the first standard one as its
 /// baseline; `None` if either has no model.
 fn claims_command(spec: &TrainSpec, out: &Path) -> Result<Option<String>> {
     let runs = spec.runs();
@@ -174,7 +174,7 @@ fn summarise_runs(spec: &TrainSpec, args: &Train) -> Result<()> {
     args.tables.print(|| tables::screen(&study), || tables::tables(&study), &ShortNames::default())
 }
 
-/// Returns the runs of `--only`, or all runs.
+/// The runs of `--only`, or all runs.
 fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
     let mut runs = spec.runs();
     let of = |run: &TrainRun, name: &str| run.name == *name || spec.variants[run.variant].name == *name;

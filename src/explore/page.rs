@@ -50,7 +50,7 @@ pub(crate) fn code() -> PageCode {
 /// Opens an element with data. The script of the page has no type.
 const DATA: &str = "\n<script type=\"";
 
-/// Returns a page as a report holds it: deflated, as base64, which is about as long as the page. `None` for what is not a page of
+/// A page as a report holds it: deflated, as base64, which is about as long as the page. `None` for what is not a page of
 /// this build: besides its title and its data, a report takes nothing from a file that somebody may have changed.
 pub(crate) fn packed(page: &str) -> Result<Option<String>> {
     let own = PageData { texts: vec![ElementText::default()], ..PageData::default() }.html()?;

@@ -184,7 +184,7 @@ pub(super) struct ExploreCollector {
 }
 
 impl ExploreCollector {
-    /// Returns the sketch of the head, and the ranking that its details were entered in.
+    /// The sketch of the head, and the ranking that its details were entered in.
     ///
     /// # Panics
     /// If the head was not [finished](RowCollector::finish).

@@ -7,7 +7,7 @@ use names::condition::condition_words;
 use names::{distinct, Column};
 use plot::{ForestPanel, ForestRow, PointEstimate};
 
-/// Returns a panel for each metric and region of rows, labelled with the groups that tell its rows apart.
+/// A panel for each metric and region of rows, labelled with the groups that tell its rows apart.
 pub(crate) fn panels_of_rows(rows: &[Row], groups: &[Column]) -> Vec<ForestPanel> {
     rows.chunk_by(|a, b| a.name() == b.name()).map(|rows| panel_of_metric(rows, groups)).collect()
 }

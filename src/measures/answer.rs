@@ -198,13 +198,13 @@ fn add_means(heads: &[MeasuredHead<'_>], records: &mut Vec<Measurement>) {
     }
 }
 
-/// Returns the mean of a number over the heads where it is finite. Heads without output have no share.
+/// The mean of a number over the heads where it is finite. Heads without output have no share.
 fn mean_over_heads(metric: &Metric, heads: &[MeasuredHead<'_>], number: impl Fn(&Allocation) -> f64) -> Measurement {
     let numbers: Vec<f64> = heads.iter().map(|head| number(head.allocation)).filter(|x| x.is_finite()).collect();
     rounded(metric, mean(&numbers).unwrap_or(f64::NAN), numbers.len())
 }
 
-/// Returns a measurement as that of the sink, a region without tokens.
+/// A measurement as that of the sink, a region without tokens.
 fn of_sink(measurement: Measurement) -> Measurement {
     Measurement { region: Some("sink".into()), ..measurement }
 }
@@ -269,7 +269,7 @@ impl SinkSums {
         self.unmixed += other.unmixed;
     }
 
-    /// Returns the weights of one row; `None` without sinks.
+    /// The weights of one row; `None` without sinks.
     fn of_row(row: &AttentionRow<'_>) -> Option<Self> {
         let weights = row.sinks.iter().zip(row.mix);
         let signed: f64 = weights.clone().map(|(&sink, &mix)| f64::from(sink) * f64::from(mix)).sum();
@@ -279,32 +279,32 @@ impl SinkSums {
 }
 
 impl Allocation {
-    /// Returns the sums of the weights and of their magnitudes over all regions and the sink.
+    /// The sums of the weights and of their magnitudes over all regions and the sink.
     fn totals(&self) -> (f64, f64) {
         let sink = self.sink.unwrap_or_default();
         (self.signed.iter().sum::<f64>() + sink.signed, self.magnitude.iter().sum::<f64>() + sink.magnitude)
     }
 
-    /// Returns the share of a region in the sum of magnitudes, regardless of signs and values. With a sink, the shares of
+    /// The share of a region in the sum of magnitudes, regardless of signs and values. With a sink, the shares of
     /// the regions and the sink sum to 1.
     pub fn share_abs(&self, region: Region) -> f64 {
         self.magnitude[region as usize] / self.totals().1
     }
 
-    /// Returns the sink's shares as in [`Allocation::share_abs`] and [`Allocation::share_signed`]; `None` without sinks.
+    /// The sink's shares as in [`Allocation::share_abs`] and [`Allocation::share_signed`]; `None` without sinks.
     fn sink_shares(&self) -> Option<[f64; 2]> {
         let sink = self.sink?;
         let (signed, magnitude) = self.totals();
         Some([sink.magnitude / magnitude, sink.signed / signed])
     }
 
-    /// Returns the share of a region in the signed sum, which is 1 - lambda per row and can be close to zero: see
+    /// The share of a region in the signed sum, which is 1 - lambda per row and can be close to zero: see
     /// [`Allocation::sum_is_small`].
     fn share_signed(&self, region: Region) -> f64 {
         self.signed[region as usize] / self.totals().0
     }
 
-    /// Returns [`Allocation::share_signed`]; NaN if the sum is too small to divide by.
+    /// [`Allocation::share_signed`]; NaN if the sum is too small to divide by.
     fn share_signed_or_nan(&self, region: Region) -> f64 {
         if self.sum_is_small() {
             f64::NAN
@@ -319,13 +319,13 @@ impl Allocation {
         signed.abs() < SMALL_SUM * magnitude
     }
 
-    /// Returns the fraction of a region's attention that the subtraction removes: 1 - Σ|a| / Σ_j |mix_j| A_j. 0 for one
+    /// The fraction of a region's attention that the subtraction removes: 1 - Σ|a| / Σ_j |mix_j| A_j. 0 for one
     /// map, 1 where both maps agree after weighting.
     pub fn cancelled(&self, region: Region) -> f64 {
         1.0 - self.magnitude[region as usize] / self.unmixed[region as usize]
     }
 
-    /// Returns [`Allocation::cancelled`] of all regions together.
+    /// [`Allocation::cancelled`] of all regions together.
     fn cancelled_everywhere(&self) -> f64 {
         1.0 - self.magnitude.iter().sum::<f64>() / self.unmixed.iter().sum::<f64>()
     }

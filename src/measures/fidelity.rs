@@ -173,7 +173,7 @@ fn add_cosines(cosines: &[(usize, f64)], rows: usize, records: &mut Vec<Measurem
     }
 }
 
-/// Returns the cosine of the angle between two vectors.
+/// The cosine of the angle between two vectors.
 fn cosine(a: &[f32], b: &[f32]) -> f64 {
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }

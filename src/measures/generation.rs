@@ -64,7 +64,7 @@ impl Measure for GenerationMeasure {
 }
 
 impl GenerationMeasure {
-    /// Returns the first words that a model generated without treatment, for each of its prompts.
+    /// The first words that a model generated without treatment, for each of its prompts.
     pub(crate) fn first_words<'a>(&'a self, model: &'a str) -> impl Iterator<Item = String> + 'a {
         const WORDS: usize = 12;
         let untreated = self.pooled.iter().filter(move |said| said.model == model && said.condition.is_none());
@@ -163,7 +163,7 @@ enum Sayable<'a> {
 }
 
 impl<'a> Sayable<'a> {
-    /// Returns the values that answers to a prompt may say.
+    /// The values that answers to a prompt may say.
     fn new(prompt: &'a Prompt) -> Self {
         if prompt.asks_for_numbers() {
             return Self::Numbers;
@@ -176,7 +176,7 @@ impl<'a> Sayable<'a> {
         Self::Values(values)
     }
 
-    /// Returns the values in a [`folded`] text, in order.
+    /// The values in a [`folded`] text, in order.
     fn find(&self, text: &str) -> Vec<Said> {
         let values = match self {
             Self::Numbers => {
@@ -211,7 +211,7 @@ fn exact(text: &str, values_said: &[Said], values: &[&str]) -> Vec<bool> {
     exact
 }
 
-/// Returns the first `n` numbers of an answer; `None` for those it does not have. If its first sentence has no number, it has
+/// The first `n` numbers of an answer; `None` for those it does not have. If its first sentence has no number, it has
 /// none, because numbers after a refusal are not an answer.
 fn first_numbers(text: &str, n: usize) -> Vec<Option<String>> {
     let mut said = numbers(text);

@@ -138,17 +138,17 @@ impl Measures {
         self.0.push(Box::new(measure));
     }
 
-    /// Returns all measures.
+    /// All measures.
     pub fn list(&mut self) -> Vec<&mut dyn Measure> {
         self.0.iter_mut().map(|measure| &mut **measure).collect()
     }
 
-    /// Returns the measures of one type.
+    /// The measures of one type.
     pub(crate) fn of_type<M: Measure>(&self) -> impl Iterator<Item = &M> {
         self.0.iter().filter_map(|measure| (&**measure as &dyn Any).downcast_ref())
     }
 
-    /// Returns the first measure of one type, to change it.
+    /// The first measure of one type, to change it.
     pub(crate) fn get_mut<M: Measure>(&mut self) -> Option<&mut M> {
         self.0.iter_mut().find_map(|measure| (&mut **measure as &mut dyn Any).downcast_mut())
     }

@@ -47,7 +47,7 @@ pub(crate) struct Maps {
 }
 
 impl Measure for MapMeasure {
-    /// Returns two probes for each quantity: of the map, and of the profile over the target's rows.
+    /// Two probes for each quantity: of the map, and of the profile over the target's rows.
     fn row_probes(&self, model: usize, prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         let queries = self.queries.within(prompt.ids.len());
         let keys = self.keys.within(prompt.ids.len());
@@ -117,7 +117,7 @@ impl Measure for MapMeasure {
 /// A head and its pooled map.
 type HeadMap = (HeadPlace, PooledMap);
 
-/// Returns the mean over heads, with the place of the first; nothing without heads.
+/// The mean over heads, with the place of the first; nothing without heads.
 fn mean_over_heads(heads: &[HeadMap]) -> Vec<HeadMap> {
     let maps: Vec<&PooledMap> = heads.iter().map(|(_, map)| map).collect();
     PooledMap::mean(&maps).map(|mean| (heads[0].0, mean)).into_iter().collect()
@@ -142,7 +142,7 @@ impl TokenSpan {
         Some(Self { start, end })
     }
 
-    /// Returns the positions of this range in a prompt of `n_tok` tokens.
+    /// The positions of this range in a prompt of `n_tok` tokens.
     pub(crate) fn within(self, n_tok: usize) -> Range<usize> {
         let end = self.end.unwrap_or(n_tok).min(n_tok);
         self.start.min(end)..end

@@ -82,7 +82,7 @@ pub type MeasureData = Box<dyn Any + Send + Sync>;
 
 /// One measurement of a run.
 pub trait Measure: Any + Send + Sync {
-    /// Returns the probes for the attention rows of one pass over `prompt` through the model with this index.
+    /// The probes for the attention rows of one pass over `prompt` through the model with this index.
     fn row_probes(&self, _model: usize, _prompt: &Prompt) -> Vec<Box<dyn RowProbe>> {
         Vec::new()
     }
@@ -108,7 +108,7 @@ pub trait Measure: Any + Send + Sync {
         anyhow::bail!("this measure pools nothing that can be read back")
     }
 
-    /// Returns the records of the pooled data, after the last prompt.
+    /// The records of the pooled data, after the last prompt.
     fn finish(&mut self) -> Vec<(PassKey, Measurement)> {
         Vec::new()
     }
@@ -243,7 +243,7 @@ fn decoded<T: DeserializeOwned + Send + Sync + 'static>(bytes: &[u8]) -> Result<
     Ok(Box::new(postcard::from_bytes::<T>(bytes).context("what was pooled cannot be read")?))
 }
 
-/// Returns a measurement with the mean of `n` numbers; its value is missing if `value` is not finite.
+/// A measurement with the mean of `n` numbers; its value is missing if `value` is not finite.
 fn number(metric: &Metric, value: f64, n: usize) -> Measurement {
     Measurement {
         metric: metric.name.into(),
@@ -254,22 +254,21 @@ fn number(metric: &Metric, value: f64, n: usize) -> Measurement {
     }
 }
 
-/// Returns a measurement rounded to the precision of `f32`, in which weights and outputs are added up.
+/// A measurement rounded to the precision of `f32`, in which weights and outputs are added up.
 fn rounded(metric: &Metric, value: f64, n: usize) -> Measurement {
     number(metric, widen(value as f32), n)
 }
 
-/// Returns a measurement as that of a region.
 fn of_region(region: Region, measurement: Measurement) -> Measurement {
     Measurement { region: Some(region.name().into()), ..measurement }
 }
 
-/// Returns a measurement as that of one head.
+/// A measurement as that of one head.
 fn of_head(at: HeadPlace, measurement: Measurement) -> Measurement {
     Measurement { layer: Some(at.layer), head: Some(at.head), ..measurement }
 }
 
-/// Returns the text of a token, or `#id` without a tokenizer.
+/// The text of a token, or `#id` without a tokenizer.
 pub(crate) fn token_text(tokenizer: Option<&Tokenizer>, id: u32) -> Result<String> {
     tokenizer.map_or_else(|| Ok(format!("#{id}")), |tokenizer| tokenizer.decode(&[id]))
 }

@@ -87,7 +87,7 @@ impl Measure for NllMeasure {
     }
 }
 
-/// Returns the scored tokens of a pass.
+/// The scored tokens of a pass.
 fn scored_window(pass: &ObservedPass<'_>, frequent: &Bigrams) -> Result<ScoredWindow> {
     let prompt = pass.prompt;
     let predictions = pass.predictions.context("predictions were asked for")?;
@@ -107,7 +107,7 @@ fn scored_window(pass: &ObservedPass<'_>, frequent: &Bigrams) -> Result<ScoredWi
     Ok(window)
 }
 
-/// Returns the records of a window: means beyond the first `skip` tokens over all tokens, AR hits and other tokens; and
+/// The records of a window: means beyond the first `skip` tokens over all tokens, AR hits and other tokens; and
 /// means by position over every token.
 fn window_records(window: &ScoredWindow, skip: u32) -> Vec<Measurement> {
     let counted: Vec<&ScoredToken> = window.tokens.iter().filter(|token| token.position >= skip).collect();
@@ -127,7 +127,7 @@ fn window_records(window: &ScoredWindow, skip: u32) -> Vec<Measurement> {
     records
 }
 
-/// Returns the record of the second half of a window of `ctx_tok` tokens.
+/// The record of the second half of a window of `ctx_tok` tokens.
 fn late_record(window: &ScoredWindow, ctx_tok: usize) -> Option<Measurement> {
     let late: Vec<&ScoredToken> = window.tokens.iter().filter(|token| token.position as usize >= ctx_tok / 2).collect();
     mean_nll(NLL_LATE.name.into(), &late)
@@ -141,7 +141,7 @@ fn mean_nll(metric: Cow<'static, str>, tokens: &[&ScoredToken]) -> Option<Measur
 /// A set of bigrams: pairs of consecutive token ids.
 type Bigrams = HashSet<(u32, u32)>;
 
-/// Returns the bigrams that occur more than [`AR_MAX_COUNT`] times in the user's text, or in [`COUNTED_TOK`] of its tokens
+/// The bigrams that occur more than [`AR_MAX_COUNT`] times in the user's text, or in [`COUNTED_TOK`] of its tokens
 /// if it has more; without such a text, in the reference prose.
 fn frequent(text: &Text, tokenizer: Result<&Tokenizer>) -> Result<Bigrams> {
     let ids = match text {
@@ -157,7 +157,7 @@ fn frequent(text: &Text, tokenizer: Result<&Tokenizer>) -> Result<Bigrams> {
     Ok(counts.into_iter().filter(|&(_, count)| count > most).map(|(bigram, _)| bigram).collect())
 }
 
-/// Returns the reference prose, which must never change.
+/// The reference prose, which must never change.
 fn reference() -> String {
     let haystack = Haystack::Embedded;
     let sentences = haystack.sentences(Rng::new(0, "reference prose")).take(REFERENCE_SENTENCES);

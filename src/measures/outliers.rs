@@ -127,17 +127,17 @@ pub(crate) struct Outliers {
 }
 
 impl Outliers {
-    /// Returns the logits of all layers together.
+    /// The logits of all layers together.
     pub(crate) fn all_logits(&self) -> Tally {
         merged(&self.logits)
     }
 
-    /// Returns the hidden states of all layers together.
+    /// The hidden states of all layers together.
     pub(crate) fn all_hidden(&self) -> Tally {
         merged(&self.hidden)
     }
 
-    /// Returns the share of the tokens on which a channel is large at a layer.
+    /// The share of the tokens on which a channel is large at a layer.
     pub(crate) fn large_share(&self, layer: usize, channel: usize) -> f64 {
         self.large.get(&(layer, channel)).map_or(0.0, |&tokens| tokens as f64 / self.tokens as f64)
     }
@@ -179,7 +179,7 @@ impl Outliers {
     }
 }
 
-/// Returns the records of a window: its largest logit and its largest hidden state.
+/// The records of a window: its largest logit and its largest hidden state.
 fn largest_records(outliers: &Outliers) -> Vec<Measurement> {
     let mut records = Vec::new();
     for (region, layers) in [("logits", &outliers.logits), ("hidden", &outliers.hidden)] {
@@ -197,7 +197,7 @@ fn merged(layers: &BTreeMap<usize, Tally>) -> Tally {
     all
 }
 
-/// Returns the statistics of a tally; `quantity` becomes the region of the records.
+/// The statistics of a tally; `quantity` becomes the region of the records.
 fn tally_records(quantity: &'static str, layer: Option<usize>, tally: &Tally) -> Vec<Measurement> {
     let n = tally.histogram.n() as usize;
     let mut records = Vec::new();

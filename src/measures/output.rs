@@ -90,12 +90,12 @@ impl TargetSummary for Contributions {
     }
 }
 
-/// Returns the keys of a range that a row sees.
+/// The keys of a range that a row sees.
 fn visible(row: &AttentionRow<'_>, keys: &Range<usize>) -> Range<usize> {
     keys.start.max(row.first_visible)..keys.end.min(row.effective.len())
 }
 
-/// Returns the strong keys of noise of a row.
+/// The strong keys of noise of a row.
 fn strong_keys(row: &AttentionRow<'_>, regions: &[(Region, Range<usize>)]) -> Vec<StrongKey> {
     let least = (sum_magnitudes(row.effective) / STRONG_KEYS as f64) as f32;
     let mut strong_keys = Vec::new();
@@ -113,13 +113,13 @@ fn strong_keys(row: &AttentionRow<'_>, regions: &[(Region, Range<usize>)]) -> Ve
 }
 
 impl Contribution {
-    /// Returns c_R: (value width).
+    /// C_R: (value width).
     pub(crate) fn part(&self, region: Region) -> &[f64] {
         let width = self.parts.len() / REGIONS;
         &self.parts[region as usize * width..][..width]
     }
 
-    /// Returns o, the sum over regions: (value width).
+    /// O, the sum over regions: (value width).
     pub fn total(&self) -> Vec<f64> {
         let width = self.parts.len() / REGIONS;
         (0..width).map(|channel| self.parts.iter().skip(channel).step_by(width).sum()).collect()
@@ -215,7 +215,7 @@ fn add(sum: &mut Vec<f64>, other: &[f32]) {
     sum.iter_mut().zip(other).for_each(|(sum, &x)| *sum += f64::from(x));
 }
 
-/// Returns the sum of vectors of equal length.
+/// The sum of vectors of equal length.
 fn sum<T: Copy>(parts: &[&[T]]) -> Vec<f64>
 where
     f64: From<T>,
@@ -242,18 +242,18 @@ pub struct LayerOutput {
 }
 
 impl LayerOutput {
-    /// Returns s_l of noise.
+    /// S_l of noise.
     pub(super) fn noise_out(&self) -> f64 {
         sum_of_noise(&self.share_out)
     }
 }
 
-/// Returns the sum over the regions of noise.
+/// The sum over the regions of noise.
 pub(super) fn sum_of_noise(by_region: &[f64; REGIONS]) -> f64 {
     Region::NOISE.iter().map(|&region| by_region[region as usize]).sum()
 }
 
-/// Returns the mean of a share over layers, weighted by w_l; NaN if nothing is written. Layers that write nothing have no
+/// The mean of a share over layers, weighted by w_l; NaN if nothing is written. Layers that write nothing have no
 /// share.
 pub fn mean_over_layers(layers: &[LayerOutput], share: impl Fn(&LayerOutput) -> f64) -> f64 {
     let writing = layers.iter().filter(|layer| layer.weight.is_finite() && layer.weight > 0.0);

@@ -21,7 +21,7 @@ pub enum RowQuantity {
 }
 
 impl RowQuantity {
-    /// Returns the values of a row with a factor on them; `None` if the model has no such map.
+    /// The values of a row with a factor on them; `None` if the model has no such map.
     fn of_row<'a>(self, row: &AttentionRow<'a>) -> Option<(&'a [f32], f32)> {
         match self {
             RowQuantity::Effective => Some((row.effective, 1.0)),
@@ -31,7 +31,7 @@ impl RowQuantity {
         }
     }
 
-    /// Returns the quantity for the sink; `None` without sinks and for logits.
+    /// The quantity for the sink; `None` without sinks and for logits.
     fn of_sink(self, row: &AttentionRow<'_>) -> Option<f32> {
         match self {
             RowQuantity::Effective if row.sinks.is_empty() => None,
@@ -90,7 +90,7 @@ impl PooledMapProbe {
     }
 }
 
-/// Returns the edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
+/// The edges of at most `bins` bins over tokens: bin i of n over t tokens covers floor(i t / n)..floor((i + 1) t / n).
 fn edges(tokens: &Range<usize>, bins: usize) -> Vec<usize> {
     let bins = bins.min(tokens.len());
     (0..=bins).map(|i| tokens.start + (i * tokens.len()).checked_div(bins).unwrap_or(0)).collect()
@@ -157,7 +157,7 @@ impl BinRow {
         self.sinks.extend(&later.sinks);
     }
 
-    /// Returns the number of visible pairs in a bin of keys.
+    /// The number of visible pairs in a bin of keys.
     fn pairs(&self, keys: Range<usize>) -> usize {
         let ends = self.seen.iter().map(|seen| (keys.start.max(seen.start), keys.end.min(seen.end)));
         ends.map(|(start, end)| end.saturating_sub(start)).sum()
@@ -184,7 +184,7 @@ impl BinRow {
 }
 
 impl PooledMapCollector {
-    /// Returns the map of the rows observed so far.
+    /// The map of the rows observed so far.
     pub fn map(&self) -> PooledMap {
         let row_edges = self.plan.row_edges.clone();
         let column_edges = self.plan.column_edges.clone();
@@ -262,7 +262,7 @@ impl PooledMap {
         Self { rows, columns, values, row_edges, column_edges, sinks }
     }
 
-    /// Returns the mean of maps with the same bins, such as those of several heads; `None` without maps. NaN bins are left
+    /// The mean of maps with the same bins, such as those of several heads; `None` without maps. NaN bins are left
     /// out. For [`Pooling::Mean`] it equals the pooled mean map. For [`Pooling::Max`] it is the mean of the peaks of each
     /// head, which may be at different keys, not the peak of the mean map.
     pub(super) fn mean(maps: &[&Self]) -> Option<Self> {
@@ -286,7 +286,7 @@ impl PooledMap {
     }
 }
 
-/// Returns every `by`-th edge, and the last one.
+/// Every `by`-th edge, and the last one.
 fn every(by: usize, edges: &[usize]) -> Vec<usize> {
     let mut coarse: Vec<usize> = edges.iter().copied().step_by(by).collect();
     coarse.extend(edges.last().filter(|last| coarse.last() != Some(last)));

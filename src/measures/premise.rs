@@ -116,7 +116,7 @@ pub(super) fn has_region(set: usize, region: Region) -> bool {
 pub struct Agreement([SetAgreement; KEY_SETS]);
 
 impl Agreement {
-    /// Returns the cosine of both maps on the keys of a region, `None` for noise; the cosine by chance; the part that is
+    /// The cosine of both maps on the keys of a region, `None` for noise; the cosine by chance; the part that is
     /// cancelled; and that by chance. Each is missing where it is not defined.
     pub fn on(&self, region: Option<Region>) -> Numbers {
         self.0[region.map_or(NOISE, |region| region as usize)].numbers()

@@ -76,7 +76,7 @@ struct QuestionSpans {
     answer: Range<usize>,
 }
 
-/// Returns the answerable questions of a prompt. The question's rows reach from the end of the haystack to the first
+/// The answerable questions of a prompt. The question's rows reach from the end of the haystack to the first
 /// answer.
 fn answerable_questions(prompt: &Prompt) -> Vec<QuestionSpans> {
     let Some(first) = prompt.queries.first() else { return Vec::new() };
@@ -103,7 +103,7 @@ fn repeats(pass: &ObservedPass<'_>, heads: &BTreeSet<HeadPlace>) -> Result<Vec<P
     pass.over_tokens(ids, &RepeatProbe { first, period }, heads)
 }
 
-/// Returns the scores of a head that have rows.
+/// The scores of a head that have rows.
 fn records<const N: usize>(at: HeadPlace, metrics: &[Metric; N], scores: &[RowMean; N]) -> Vec<Measurement> {
     let mut records = Vec::new();
     for (metric, score) in metrics.iter().zip(scores) {
@@ -112,7 +112,7 @@ fn records<const N: usize>(at: HeadPlace, metrics: &[Metric; N], scores: &[RowMe
     records
 }
 
-/// Returns the key of largest magnitude, the first of equals.
+/// The key of largest magnitude, the first of equals.
 fn largest_key(weights: &[f32]) -> Option<usize> {
     let mut largest: Option<(usize, f32)> = None;
     for (key, weight) in weights.iter().enumerate() {

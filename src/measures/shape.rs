@@ -81,7 +81,7 @@ impl TargetSummary for RowShapes {
 }
 
 impl RowShapes {
-    /// Returns the norm of the first token's value relative to the mean of all keys up to the last row: near 0 for a null
+    /// The norm of the first token's value relative to the mean of all keys up to the last row: near 0 for a null
     /// sink, which receives attention but adds nothing to the output (Kobayashi et al. 2020), unlike a sink that broadcasts
     /// information. `None` without rows.
     fn first_value_norm(&self) -> Option<f64> {
@@ -90,7 +90,7 @@ impl RowShapes {
     }
 }
 
-/// Returns the Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights. `None` without a positive,
+/// The Shannon entropy -sum p ln p of p = |a| / sum |a|, in nats: ln n for n equal weights. `None` without a positive,
 /// finite sum of magnitudes.
 fn entropy_nats(weights: &[f32]) -> Option<f64> {
     let total = sum_magnitudes(weights);
@@ -118,7 +118,7 @@ struct HeadShape {
 }
 
 impl HeadShape {
-    /// Returns `None` if no row has weight. `sinks` are the head's.
+    /// `None` if no row has weight. `sinks` are the head's.
     fn new(at: HeadPlace, rows: &RowShapes, sinks: &[usize]) -> Option<Self> {
         let total: f64 = rows.magnitudes.iter().map(|&x| f64::from(x)).sum();
         let share = |key: usize| rows.magnitudes.get(key).map_or(0.0, |&x| f64::from(x) / total);
@@ -142,7 +142,7 @@ impl HeadShape {
     }
 }
 
-/// Returns means over layers and heads.
+/// Means over layers and heads.
 fn mean_records(heads: &[HeadShape]) -> Vec<Measurement> {
     let n = heads.len();
     let mut records = vec![

@@ -48,7 +48,7 @@ impl Measure for SinkRateMeasure {
     }
 }
 
-/// Returns the sink rate over one kind of tokens; `None` without heads.
+/// The sink rate over one kind of tokens; `None` without heads.
 fn sink_rate(kind: &'static str, results: Vec<ProbeResult>) -> Option<Measurement> {
     let mut have_sinks = Vec::new();
     for result in results {

@@ -48,19 +48,19 @@ pub(crate) struct SinkCollector {
 }
 
 impl SinkCollector {
-    /// Returns the number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
+    /// The number of sampled rows that count for a key: those that see it from at least [`GAP`] tokens later.
     fn rows(&self, key: usize) -> usize {
         let seeing = self.sampled.partition_point(|&(first, _)| first <= key);
         seeing.saturating_sub(self.sampled.partition_point(|&(_, query)| query < key + GAP))
     }
 
-    /// Returns the mean share |a| / sum |a| of a key in the sampled rows that count for it; `None` without such rows.
+    /// The mean share |a| / sum |a| of a key in the sampled rows that count for it; `None` without such rows.
     fn mean_share(&self, key: usize) -> Option<f64> {
         let rows = self.rows(key);
         (rows > 0).then(|| f64::from(self.received.get(key).copied().unwrap_or(0.0)) / rows as f64)
     }
 
-    /// Returns the keys that are attention sinks of this head, in ascending order: those with a mean share above 0.3, the
+    /// The keys that are attention sinks of this head, in ascending order: those with a mean share above 0.3, the
     /// threshold of Gu et al. (2025), over at least 64 sampled rows. (They average over all later rows of an ordinary
     /// map. Here rows are sampled and start 16 tokens later, and shares are of the magnitudes of signed rows.)
     pub(crate) fn sinks(&self) -> Vec<usize> {

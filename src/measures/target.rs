@@ -92,7 +92,7 @@ pub(super) struct RowMean {
 }
 
 impl RowMean {
-    /// Returns the mean; `None` without rows.
+    /// The mean; `None` without rows.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.sum / self.rows as f64)
     }
@@ -110,7 +110,7 @@ impl RowMean {
     }
 }
 
-/// Returns the share of `keys` in the magnitude of a row; `None` for a row without weight.
+/// The share of `keys` in the magnitude of a row; `None` for a row without weight.
 pub(super) fn share(weights: &[f32], keys: Range<usize>) -> Option<f64> {
     let total = sum_magnitudes(weights);
     let visible = keys.start.min(weights.len())..keys.end.min(weights.len());

@@ -50,7 +50,7 @@ pub(super) fn command(run: &SavedRun) -> String {
     words.map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns one sentence on models and prompts, from the records.
+/// One sentence on models and prompts, from the records.
 pub(super) fn sentence(run: &SavedRun) -> String {
     let frame = &run.frame;
     let models: Vec<&str> = frame.models.iter().map(|model| frame.short_names.name(model)).collect();

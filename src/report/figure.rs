@@ -33,12 +33,12 @@ impl ReportFigure {
         Some(Self { file: "differences".to_owned(), saved: SavedFigure::parse(bytes).ok()? })
     }
 
-    /// Returns a text of its recipe.
+    /// A text of its recipe.
     pub(super) fn recipe(&self, wanted: &str) -> Option<&str> {
         self.saved.recipe.iter().find(|(keyword, _)| keyword == wanted).map(|(_, text)| text.as_str())
     }
 
-    /// Returns `data:image/png;base64,…`.
+    /// `data:image/png;base64,…`.
     pub(super) fn uri(&self) -> String {
         format!("data:image/png;base64,{}", STANDARD.encode(&self.saved.bytes))
     }

@@ -35,7 +35,7 @@ pub(crate) fn html(report: &Report) -> Result<String> {
 }
 
 impl ComparedRuns {
-    /// Returns the values for the template.
+    /// The values for the template.
     fn values(&self) -> Value {
         let forest = self.forest.iter();
         let figures = forest.map(|figure| figure_values(figure, figure.alt_text(&[])));
@@ -48,7 +48,7 @@ impl ComparedRuns {
 }
 
 impl Section {
-    /// Returns the values for the template.
+    /// The values for the template.
     fn values(&self) -> Value {
         let run = &self.run;
         let explorer = self.explorer.as_ref();

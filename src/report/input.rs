@@ -80,7 +80,7 @@ fn experiment_of(folder: &Path) -> Result<Option<String>> {
     path.is_file().then(|| files::text(&path, files::CONFIG_MAX)).transpose()
 }
 
-/// Returns models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
+/// Models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
 fn about(manifest: &Manifest) -> Result<About> {
     let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
     let of_maps = manifest.outputs.iter().any(|output| output.file == DRAWN);

@@ -89,7 +89,7 @@ impl Section {
         })
     }
 
-    /// Returns the short names of the models.
+    /// The short names of the models.
     fn model_names(&self) -> Vec<String> {
         let frame = &self.run.frame;
         frame.models.iter().map(|model| frame.short_name(model)).collect()
@@ -147,7 +147,7 @@ fn compared(frame: &Frame) -> [Number<'static>; 3] {
 /// Models that the title of a report names at most.
 const MOST_TITLE_MODELS: usize = 3;
 
-/// Returns the default title of a report: the names of the runs, and of their models if there are few.
+/// The default title of a report: the names of the runs, and of their models if there are few.
 pub(crate) fn title(sections: &[Section]) -> String {
     let names = distinct(sections.iter().map(|section| facts::name(&section.run)));
     let models = distinct(sections.iter().flat_map(Section::model_names));

@@ -293,7 +293,7 @@ pub(crate) fn correct_among<'a>(family: usize, rows: impl IntoIterator<Item = &'
     }
 }
 
-/// Returns p-values corrected as one family (Holm); those that are missing count for nothing.
+/// P-values corrected as one family (Holm); those that are missing count for nothing.
 fn corrected(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
     let mut adjusted = holm(&p_values.iter().flatten().copied().collect::<Vec<f64>>()).into_iter();
     p_values.iter().map(|p| p.and_then(|_| adjusted.next())).collect()

@@ -55,7 +55,7 @@ fn headline_numbers() -> Vec<Number<'static>> {
     numbers
 }
 
-/// Returns the differences of numbers within a run, number by number and setting by setting: of every condition from the
+/// The differences of numbers within a run, number by number and setting by setting: of every condition from the
 /// untreated passes, and of every model from the first under the same condition. `name` names a model under a condition.
 pub(crate) fn differences_of_run(
     frame: &Frame,
@@ -163,12 +163,12 @@ fn mean(row: &Row, x: Option<f64>) -> Cell {
     Cell::value(row.label().kind, x, None)
 }
 
-/// Returns the difference of a row with its interval: `+12 [+2, +22]`.
+/// The difference of a row with its interval: `+12 [+2, +22]`.
 pub(crate) fn difference_cell(row: &Row) -> Cell {
     Cell::difference(row.label().kind, &row.difference)
 }
 
-/// Returns the value of a row in a group: `diff`, or `ctx_tok=4096`.
+/// The value of a row in a group: `diff`, or `ctx_tok=4096`.
 pub(crate) fn group_value(row: &Row, column: Column) -> Option<Compared> {
     let value = row.group.get(column.name())?.clone();
     let is_name = column.is_text() && value != "none";

@@ -107,17 +107,17 @@ impl RunFolder {
         Ok(self.journal.insert(Arc::new(file)).clone())
     }
 
-    /// Returns the path of the folder.
+    /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns the path of a file in the folder.
+    /// The path of a file in the folder.
     pub fn join(&self, file: &str) -> PathBuf {
         self.path.join(file)
     }
 
-    /// Returns the arguments of the process that began the run, starting with the program name, or those of this process if
+    /// The arguments of the process that began the run, starting with the program name, or those of this process if
     /// the folder does not hold them.
     pub fn command(&self) -> Vec<String> {
         let saved = files::bytes(&self.join(COMMAND), files::CONFIG_MAX).ok();
@@ -131,13 +131,13 @@ impl RunFolder {
         files::replace(&self.join(COMMAND), |partial| Ok(fs::write(partial, text)?))
     }
 
-    /// Returns the start of the run, as in `2026-11-21T06:45:19Z`.
+    /// The start of the run, as in `2026-11-21T06:45:19Z`.
     pub fn started_utc(&self) -> String {
         let [year, month, day, hour, minute, second] = utc(self.started);
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
     }
 
-    /// Returns the seconds since the start of the run.
+    /// The seconds since the start of the run.
     pub fn elapsed_s(&self) -> f64 {
         self.started.elapsed().map_or(0.0, |elapsed| elapsed.as_secs_f64())
     }
@@ -216,7 +216,7 @@ fn create_generated(parent: &Path, command: &str, now: SystemTime) -> Result<Pat
     unreachable!("the suffixes do not end")
 }
 
-/// Returns year, month, day, hour, minute and second of a time, in UTC.
+/// Year, month, day, hour, minute and second of a time, in UTC.
 ///
 /// Days to date as in Hinnant, "chrono-compatible low-level date algorithms" (`civil_from_days`): years begin in March,
 /// so that the leap day is the last of its year, and repeat every 146,097 days, an era of 400 years.

@@ -229,7 +229,6 @@ impl Frame {
         self.tasks.iter().any(|task| order_of(task).is_some())
     }
 
-    /// Returns a condition in words.
     pub(crate) fn condition_words(&self, name: &str) -> String {
         self.conditions.get(name).map_or(name, |condition| &condition.words).to_owned()
     }
@@ -267,7 +266,7 @@ impl Frame {
         Some(estimate.within(number.metric.range()))
     }
 
-    /// Returns the mean over prompts of a metric by its name, in a model under a condition, `None` for the untreated passes.
+    /// The mean over prompts of a metric by its name, in a model under a condition, `None` for the untreated passes.
     pub fn mean(&self, model: &str, condition: Option<&str>, metric: &str, region: Option<&str>) -> Option<f64> {
         let records = self.records.select(
             |quantity| quantity.is_of_model() && quantity.metric == metric && quantity.region.as_deref() == region,
@@ -276,7 +275,7 @@ impl Frame {
         PromptNumbers::of(&records).mean()
     }
 
-    /// Returns a number by prompt, where records have some values.
+    /// A number by prompt, where records have some values.
     pub(crate) fn by_prompt(&self, number: Number<'_>, only: &[Cut<'_>]) -> PromptNumbers {
         PromptNumbers::of(&self.records.of_number(number, only, &[]))
     }
@@ -286,24 +285,24 @@ impl Frame {
         pairs(both, SIDES).pairs
     }
 
-    /// Returns how the two sides differ in a number, by prompt: the mean over the prompt's questions.
+    /// How the two sides differ in a number, by prompt: the mean over the prompt's questions.
     pub(crate) fn differences_by_prompt(&self, number: Number<'_>, sides: &Sides<'_>) -> PromptNumbers {
         PromptNumbers::of(&differences(&self.paired(number, sides)))
     }
 
-    /// Returns the mean difference over draws: an interval is over draws and prompts.
+    /// The mean difference over draws: an interval is over draws and prompts.
     pub(crate) fn difference_of_draws(&self, number: Number<'_>, draws: &[Sides<'_>]) -> Option<Difference> {
         let pairs: Vec<Vec<Pair<'_>>> = draws.iter().map(|sides| self.paired(number, sides)).collect();
         (!pairs.is_empty()).then(|| Difference::of_draws(&pairs, SIDES, number.metric.kind))?
     }
 
-    /// Returns a contrast: the second difference less the first, prompt by prompt.
+    /// A contrast: the second difference less the first, prompt by prompt.
     pub(crate) fn contrast(&self, number: Number<'_>, both: [&Sides<'_>; 2]) -> Option<Difference> {
         let both = both.map(|sides| differences(&self.paired(number, sides)));
         Difference::of_prompts(&pairs(both, SIDES).pairs, SIDES, Kind::Number)
     }
 
-    /// Returns a number of single heads, in the order of layers and heads.
+    /// A number of single heads, in the order of layers and heads.
     pub(crate) fn heads(&self, number: Number<'_>, only: &[Cut<'_>]) -> Vec<(HeadPlace, PromptNumbers)> {
         let mut heads: BTreeMap<HeadPlace, Vec<RecordRef<'_>>> = BTreeMap::new();
         for record in self.records.of_number(number, only, &[Column::Layer, Column::Head]) {
@@ -314,7 +313,7 @@ impl Frame {
         heads.into_iter().map(|(at, records)| (at, PromptNumbers::of(&records))).collect()
     }
 
-    /// Returns all numbers of every head in one pass over one prompt: `share_out answer`. Of several, the first.
+    /// All numbers of every head in one pass over one prompt: `share_out answer`. Of several, the first.
     pub(crate) fn numbers_of_heads(
         &self,
         model: &str,
@@ -331,7 +330,7 @@ impl Frame {
         heads
     }
 
-    /// Returns a number of each many-shot prompt, arrangement by arrangement. Prompts that lack one are left out.
+    /// A number of each many-shot prompt, arrangement by arrangement. Prompts that lack one are left out.
     pub(crate) fn arrangements(&self, number: Number<'_>, only: &[Cut<'_>]) -> Vec<Vec<f64>> {
         let mut prompts: BTreeMap<Option<u64>, BTreeMap<Option<u64>, f64>> = BTreeMap::new();
         for RecordRef { identity, value, .. } in self.records.of_number(number, only, &[]) {

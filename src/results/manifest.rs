@@ -79,7 +79,7 @@ impl OutputFile {
         Ok(Self { file: file.into(), bytes, rows, sha256: sha256_file(&path)? })
     }
 
-    /// Returns its path in the run folder.
+    /// Its path in the run folder.
     ///
     /// # Errors
     /// If its name leads out of the folder: a manifest may come from anybody.

@@ -91,7 +91,7 @@ impl<'l, T> Join<'l, T> {
     }
 }
 
-/// Returns the columns in which the records of a pair agree.
+/// The columns in which the records of a pair agree.
 pub(crate) fn joined_columns(free: &[Column]) -> Vec<Column> {
     Column::ALL.iter().copied().filter(|column| !column.is_finding() && !free.contains(column)).collect()
 }
@@ -106,7 +106,7 @@ fn order(a: &RecordRef<'_>, b: &RecordRef<'_>, columns: &[Column]) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-/// Returns the differences b - a of pairs as records, to be paired once more.
+/// The differences b - a of pairs as records, to be paired once more.
 pub(crate) fn differences<'a>(pairs: &[Pair<'a>]) -> Vec<RecordRef<'a>> {
     pairs.iter().map(|pair| RecordRef { value: pair.b - pair.a, ..pair.record }).collect()
 }
@@ -114,7 +114,7 @@ pub(crate) fn differences<'a>(pairs: &[Pair<'a>]) -> Vec<RecordRef<'a>> {
 /// The columns that tell prompts and models apart; missing where they do not.
 pub(crate) type PromptKey<'a> = [Option<Value<'a>>; PROMPT_COLUMNS];
 
-/// Returns the items of each prompt, in the order in which prompts first come. The questions of one prompt are not independent,
+/// The items of each prompt, in the order in which prompts first come. The questions of one prompt are not independent,
 /// nor is whatever else is made of one seed. `free`: columns that do not tell prompts apart.
 pub(crate) fn by_prompt<'a, T>(
     items: impl IntoIterator<Item = (RecordRef<'a>, T)>,
@@ -172,20 +172,20 @@ impl PromptNumbers {
     }
 }
 
-/// Returns the numbers of several lists on the prompts that all of them have, in one order of prompts. What is correlated or
+/// The numbers of several lists on the prompts that all of them have, in one order of prompts. What is correlated or
 /// divided prompt by prompt goes through here.
 pub(crate) fn on_shared_prompts(lists: &[PromptNumbers]) -> Vec<Vec<f64>> {
     on_shared_keys(&lists.iter().map(|list| &list.0).collect::<Vec<_>>())
 }
 
-/// Returns the values of several maps at the keys that all of them have, in their order.
+/// The values of several maps at the keys that all of them have, in their order.
 pub(crate) fn on_shared_keys<K: Ord, V: Copy>(maps: &[&BTreeMap<K, V>]) -> Vec<Vec<V>> {
     let Some((first, others)) = maps.split_first() else { return Vec::new() };
     let shared: Vec<&K> = first.keys().filter(|key| others.iter().all(|map| map.contains_key(key))).collect();
     maps.iter().map(|map| shared.iter().map(|key| map[key]).collect()).collect()
 }
 
-/// Returns what tells a record's prompt from others: the seed, where there is one. Whatever is made of one seed is made of the
+/// What tells a record's prompt from others: the seed, where there is one. Whatever is made of one seed is made of the
 /// same random numbers, and no more evidence than one prompt: many-shot prompts of one mapping, a text that is asked for what it
 /// holds and for what it does not.
 fn prompt_of<'a>(record: &RecordRef<'a>, free: &[Column]) -> PromptKey<'a> {

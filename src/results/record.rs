@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Number of this schema. It changes when a column is added, removed, moved or given another meaning, or a metric another name.
 pub const SCHEMA: u32 = 4;
 
-/// Returns a text for a CSV file, with a leading apostrophe if it would be a formula.
+/// A text for a CSV file, with a leading apostrophe if it would be a formula.
 pub fn no_formula(text: &str) -> Cow<'_, str> {
     if is_formula(text) {
         format!("'{text}").into()
@@ -110,7 +110,7 @@ pub struct Record {
     pub measure: Measurement,
 }
 
-/// Returns the `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32`
+/// The `f64` that prints like `x`: 0.1_f32 becomes 0.1 and not 0.10000000149011612. Reading it back as `f32`
 /// gives `x`.
 pub fn widen(x: f32) -> f64 {
     x.to_string().parse().expect("a printed number can be read")
@@ -123,7 +123,7 @@ impl Record {
     }
 }
 
-/// Returns the columns of the schema, in order.
+/// The columns of the schema, in order.
 pub fn columns() -> Vec<String> {
     let mut columns = vec!["schema".to_string()];
     columns.extend(fields(&Identity::default()));
@@ -131,7 +131,7 @@ pub fn columns() -> Vec<String> {
     columns
 }
 
-/// Returns the names of a struct's fields, in the order of their declaration.
+/// The names of a struct's fields, in the order of their declaration.
 pub(crate) fn fields(row: &impl Serialize) -> Vec<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.serialize(row).expect("plain structs can be written");
@@ -149,7 +149,7 @@ pub fn to_bytes(records: &[Record]) -> Result<Vec<u8>> {
     csv.into_inner().context("memory cannot be written")
 }
 
-/// Returns the first line of a results file.
+/// The first line of a results file.
 pub(crate) fn header() -> String {
     columns().join(",") + "\n"
 }
@@ -244,7 +244,7 @@ mod tests {
         format!("{error:#}").replace(&folder.path().display().to_string(), "")
     }
 
-    /// Returns the text of a file with one record.
+    /// The text of a file with one record.
     fn good_text() -> String {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("results.csv");

@@ -120,7 +120,7 @@ impl<'a> Pairing<'a> {
         Self { baseline, other, free, joined }
     }
 
-    /// Returns the value that both records of a pair have; `None` where it is missing, or what is compared.
+    /// The value that both records of a pair have; `None` where it is missing, or what is compared.
     pub(crate) fn shared(&self, pair: &Pair<'a>, column: Column) -> Option<Value<'a>> {
         pair.record.value(column).filter(|_| !self.free.contains(&column))
     }

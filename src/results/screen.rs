@@ -381,7 +381,7 @@ impl ShownRow {
     }
 }
 
-/// Returns numbers of each model in one sentence, without intervals: `Cosine of both maps of diff: noise 0.15; by chance 0.10.`
+/// Numbers of each model in one sentence, without intervals: `Cosine of both maps of diff: noise 0.15; by chance 0.10.`
 /// Only for runs with one setting.
 pub(crate) fn note_on_levels(frame: &Frame, what: &str, numbers: &[(&str, Number<'static>)]) -> Option<String> {
     if frame.settings.len() > 1 {
@@ -419,7 +419,7 @@ pub(crate) fn note_on_limits(frame: &Frame) -> Option<String> {
     })
 }
 
-/// Returns the sentence on what the columns of a run without conditions are; empty for a single model.
+/// The sentence on what the columns of a run without conditions are; empty for a single model.
 pub(crate) fn note_on_changes(frame: &Frame) -> Option<String> {
     let (first, others) = frame.models.split_first()?;
     let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
@@ -427,7 +427,7 @@ pub(crate) fn note_on_changes(frame: &Frame) -> Option<String> {
     is_of_models.then(|| format!("{}: change from {} on the same prompts.", names.join(", "), frame.short_name(first)))
 }
 
-/// Returns the differences of accuracy between the models under one condition, in a sentence: `At 4 bits, less transformer: diff
+/// The differences of accuracy between the models under one condition, in a sentence: `At 4 bits, less transformer: diff
 /// +11 [-5, +28].`
 pub(crate) fn note_on_condition(frame: &Frame, condition: &str) -> Option<String> {
     let first = frame.models.first()?;

@@ -30,7 +30,7 @@ impl Setting {
         ]
     }
 
-    /// Returns its name, without the context: `N=4 R=2`.
+    /// Its name, without the context: `N=4 R=2`.
     pub(crate) fn name(&self) -> String {
         format!("N={} R={}", self.needles, self.asked)
     }

@@ -137,7 +137,7 @@ impl Table {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// Returns a cell that says what a row is about, in words: `4096 tokens`.
+    /// A cell that says what a row is about, in words: `4096 tokens`.
     pub(crate) fn words(&self, at: usize, row: &[Cell]) -> String {
         let TableColumn { heading, holds, number, .. } = &self.columns[at];
         let text = &row[at].text;
@@ -436,7 +436,7 @@ impl Cell {
     }
 }
 
-/// Returns the decimals of percentages whose interval is so wide.
+/// The decimals of percentages whose interval is so wide.
 fn percent_decimals(interval: Option<Interval>) -> usize {
     usize::from(interval.is_none_or(|interval| 100.0 * (interval.hi - interval.lo) < 2.0))
 }
@@ -470,7 +470,7 @@ pub(crate) fn fixed(x: f64, decimals: usize) -> String {
     format!("{:.*}", decimals, unsigned_zero(x, decimals))
 }
 
-/// Returns 0 for a number that so many decimals would show as -0.0.
+/// 0 for a number that so many decimals would show as -0.0.
 pub(crate) fn unsigned_zero(x: f64, decimals: usize) -> f64 {
     if x.abs() < 0.5 * 10_f64.powi(-(decimals as i32)) {
         0.0

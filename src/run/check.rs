@@ -156,7 +156,7 @@ impl FirstPrompts {
     }
 }
 
-/// Returns a bound on the memory that passes over the longest prompts take besides the weights, in bytes: those that run at
+/// A bound on the memory that passes over the longest prompts take besides the weights, in bytes: those that run at
 /// once, the keys and values that each keeps for others, what heads write in the rows of answers and its gradients, and what is
 /// written token by token. What does not grow with the length of prompts and answers is not part of it: records, and maps and figures
 /// of usual size.

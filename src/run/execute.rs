@@ -188,7 +188,7 @@ impl Run {
         &self.series[0].setup
     }
 
-    /// Returns the subtitle of figures: of several series only what they share.
+    /// The subtitle of figures: of several series only what they share.
     pub fn caption(&self) -> String {
         match self.series.as_slice() {
             [series] => series.setup.caption(),
@@ -236,13 +236,13 @@ impl Run {
     }
 }
 
-/// Returns the keys of the prompts of all series, in the order in which they run.
+/// The keys of the prompts of all series, in the order in which they run.
 fn keys<'a>(series: &'a [Series], begun: &Begun) -> impl Iterator<Item = (u64, String)> + use<'a> {
     let begun = begun.key();
     series.iter().flat_map(move |series| keys_of(&series.setup, &series.prompts, &begun))
 }
 
-/// Returns the number of each prompt with a hash of everything that its records depend on besides the kind of processor: the experiment
+/// The number of each prompt with a hash of everything that its records depend on besides the kind of processor: the experiment
 /// as a file, what the run was begun with, as its key, and the prompt with its seed.
 fn keys_of<'a>(
     setup: &Setup,
@@ -336,7 +336,7 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     Ok(())
 }
 
-/// Returns folder and numbers of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
+/// Folder and numbers of the run to be resumed if it is already finished; `None` if the run is new or unfinished. The folder
 /// of an unfinished run is locked. A run is unfinished as long as one of its files is missing.
 ///
 /// # Errors

@@ -85,7 +85,7 @@ pub enum MapKind {
 }
 
 impl MapKind {
-    /// Returns the quantities of the panels, in order.
+    /// The quantities of the panels, in order.
     pub(super) fn quantities(self) -> Vec<RowQuantity> {
         match self {
             Self::Effective => vec![RowQuantity::Effective],
@@ -166,7 +166,7 @@ impl MapFlags {
         Ok(())
     }
 
-    /// Returns the measure of maps of these heads of each model, with at most this number of bins along a side; `None` for
+    /// The measure of maps of these heads of each model, with at most this number of bins along a side; `None` for
     /// one per token.
     pub(super) fn measure(&self, bins: Option<usize>, heads: Vec<LayersAndHeads>) -> MapMeasure {
         MapMeasure {
@@ -180,14 +180,14 @@ impl MapFlags {
         }
     }
 
-    /// Returns the number of bins along the longer side.
+    /// The number of bins along the longer side.
     pub(super) fn bins(&self) -> usize {
         let bins = if self.every_head { SMALL_PX / PIXELS_PER_SMALL_BIN } else { MAP_PX / PIXELS_PER_BIN };
         bins as usize
     }
 }
 
-/// Returns the approximate size limit of an explorer's page for a prompt of `ctx_tok` tokens, in bytes.
+/// The approximate size limit of an explorer's page for a prompt of `ctx_tok` tokens, in bytes.
 pub fn page_budget(ctx_tok: usize) -> usize {
     (if ctx_tok > SHORT_TOK { LARGE_MB } else { SMALL_MB }) * 1_000_000
 }
@@ -220,7 +220,7 @@ pub(super) fn add_maps(setup: &Setup, measures: &mut Measures) -> Result<()> {
     Ok(())
 }
 
-/// Returns the heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
+/// The heads of each model whose maps are drawn: those of the given layer and head, all of them, or those
 /// of the layer that has most to see, which takes an extra pass over the prompt.
 ///
 /// # Errors
@@ -241,7 +241,7 @@ fn drawn(setup: &Setup, spec: &MapFlags) -> Result<Vec<LayersAndHeads>> {
     Ok(layers.into_iter().map(|layer| LayersAndHeads { layers: Some(vec![layer]), heads: heads.clone() }).collect())
 }
 
-/// Returns the heads that were drawn or stored token by token; those of an explorer with the best first.
+/// The heads that were drawn or stored token by token; those of an explorer with the best first.
 pub(super) fn drawn_heads(setup: &Setup, measures: &Measures) -> Vec<DrawnHead> {
     let mut drawn = Vec::new();
     for explorer in measures.of_type::<ExploreMeasure>() {
@@ -261,7 +261,7 @@ pub(super) fn drawn_heads(setup: &Setup, measures: &Measures) -> Vec<DrawnHead> 
     drawn
 }
 
-/// Returns the layer of each model with the head that brings the answer most; where that is not measured, with the most attention to the
+/// The layer of each model with the head that brings the answer most; where that is not measured, with the most attention to the
 /// answer; in a text, which has no answer, with the least to the first token.
 fn layers_to_draw(setup: &Setup) -> Result<Vec<usize>> {
     let prompts = setup.grid.prompts();
@@ -302,7 +302,7 @@ fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize 
         .unwrap_or(0)
 }
 
-/// Returns the resolution of each model's maps in an explorer.
+/// The resolution of each model's maps in an explorer.
 fn resolutions(setup: &Setup) -> Vec<Resolution> {
     let tokens = setup.grid.ctx_tok()[0];
     let bins = if tokens > SHORT_TOK { MANY_BINS } else { FEW_BINS };

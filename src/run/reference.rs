@@ -28,14 +28,14 @@ const OF_PICTURES: usize = 2;
 /// Largest number of reference prompts.
 const PROMPTS: usize = 10;
 
-/// Returns the resolver of a model's conditions.
+/// The resolver of a model's conditions.
 pub(super) fn resolver(model: &Model) -> Resolver<'_> {
     let config = &model.transformer.config;
     let wiring = config.wiring();
     Resolver { model: &model.name, layers: config.layers.len(), heads: wiring.heads(), maps: wiring.maps() }
 }
 
-/// Returns the mean outputs and rankings of every model's heads on the reference prompts; empty if no condition needs
+/// The mean outputs and rankings of every model's heads on the reference prompts; empty if no condition needs
 /// them.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub(super) fn references(setup: &Setup) -> Result<Vec<Reference>> {
     Ok(references)
 }
 
-/// Returns all heads of every model, best first, for each ranking that a condition names.
+/// All heads of every model, best first, for each ranking that a condition names.
 ///
 /// # Errors
 /// Those of [`Setup::references`].
@@ -160,7 +160,7 @@ fn score_heads(
     Ok(())
 }
 
-/// Returns how much each head of a model brings the answer, on prompts of its own: what the answer loses without the head, in nats, times
+/// How much each head of a model brings the answer, on prompts of its own: what the answer loses without the head, in nats, times
 /// the share of the answer in its output, of both what is above 0. Heads that only read the question have little of the latter. Empty where
 /// costs are not measured.
 ///

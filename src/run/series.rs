@@ -137,7 +137,7 @@ pub(super) fn parallel_prompts(setup: &Setup) -> usize {
     }
 }
 
-/// Returns the records of the measures that pool over all prompts, after the last one.
+/// The records of the measures that pool over all prompts, after the last one.
 pub fn pooled_records(setup: &Setup, measures: &mut [&mut dyn Measure]) -> Vec<Record> {
     let Some(first) = setup.grid.prompts().into_iter().next() else { return Vec::new() };
     let mut records = Vec::new();

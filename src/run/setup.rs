@@ -200,7 +200,7 @@ impl Setup {
         self.conditions.iter().flat_map(|condition| condition.patched_rows()).collect()
     }
 
-    /// Returns the mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if no
+    /// The mean outputs and rankings of every model's heads on the reference prompts, computed once; empty if no
     /// condition needs them.
     ///
     /// # Errors
@@ -213,12 +213,12 @@ impl Setup {
         Ok(self.references.get_or_init(|| references))
     }
 
-    /// Returns the subtitle of figures, such as `4096 tokens · 15 prompts per depth · seed 0`.
+    /// The subtitle of figures, such as `4096 tokens · 15 prompts per depth · seed 0`.
     pub fn caption(&self) -> String {
         self.caption_of(&self.grid.ctx_tok())
     }
 
-    /// Returns the subtitle for prompts of these lengths only.
+    /// The subtitle for prompts of these lengths only.
     pub fn caption_of(&self, ctx_tok: &[usize]) -> String {
         let tokens: Vec<String> = ctx_tok.iter().map(ToString::to_string).collect();
         let what = match &self.grid {
@@ -241,7 +241,7 @@ impl Setup {
         format!("{} tokens · {what} · seed {}", tokens.join(", "), self.grid.seed())
     }
 
-    /// Returns the negative log-likelihoods token by token.
+    /// The negative log-likelihoods token by token.
     pub fn tokens(&self, measures: &Measures) -> Tokens {
         let mut scored = Vec::new();
         for (key, windows) in measures.of_type::<NllMeasure>().flat_map(|nll| &nll.pooled) {
@@ -256,7 +256,7 @@ impl Setup {
         Tokens(scored)
     }
 
-    /// Returns the massive activations of the untreated passes, with token texts made safe for spreadsheets by
+    /// The massive activations of the untreated passes, with token texts made safe for spreadsheets by
     /// [`no_formula`].
     pub fn massive(&self, measures: &Measures) -> Vec<MassiveAt> {
         let mut massive = Vec::new();

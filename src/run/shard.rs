@@ -48,7 +48,7 @@ const SCHEDULERS: [Scheduler; 6] = [
 ];
 
 impl Scheduler {
-    /// Returns the shard of this task; `None` if it is no task of an array of this scheduler.
+    /// The shard of this task; `None` if it is no task of an array of this scheduler.
     fn shard(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Option<RunShard>, String> {
         let Self { task, first, from, last, step, count } = *self;
         // Grid Engine and LSF say so of a job that is no array.
@@ -150,7 +150,7 @@ impl fmt::Display for RunShard {
     }
 }
 
-/// Returns the prompts of a shard in the order in which they run; all prompts for `None`. The first sample of every kind
+/// The prompts of a shard in the order in which they run; all prompts for `None`. The first sample of every kind
 /// comes before the second of any, so that the beginning of a run says something about all of them.
 pub fn prompts_of(mut prompts: Vec<PlannedPrompt>, shard: Option<RunShard>) -> Vec<PlannedPrompt> {
     prompts.retain(|prompt| shard.is_none_or(|shard| shard.has(prompt)));

@@ -221,17 +221,17 @@ impl Store {
         self.results.write_all(&record::to_bytes(records)?).with_context(|| cannot_write(&self.folder, RESULTS))
     }
 
-    /// Returns the number of finished prompts.
+    /// The number of finished prompts.
     pub(super) fn finished(&self) -> usize {
         self.finished
     }
 
-    /// Returns the number of records written.
+    /// The number of records written.
     pub(super) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Returns the SHA-256 over the hashes of the prompts, in order.
+    /// The SHA-256 over the hashes of the prompts, in order.
     pub(super) fn prompts_sha256(&self) -> String {
         hex(&self.prompts.clone().finalize())
     }

@@ -63,7 +63,7 @@ impl DataSource {
         Ok(Self { haystack: Haystack::Embedded, digits: Tokenizer::embedded().encode("0123456789")?.ids, seed })
     }
 
-    /// Returns the batch whose first document has the global index `first_document`.
+    /// The batch whose first document has the global index `first_document`.
     pub fn batch(&self, stage: &Stage, loss: &LossSpec, first_document: u64) -> Result<Batch> {
         let rows = stage.step_tok / stage.ctx_tok;
         let mut batch = Batch { inputs: Vec::new(), targets: Vec::new(), weights: Vec::new(), kinds: Vec::new() };

@@ -34,7 +34,7 @@ pub struct LayerLine {
 /// Tokens of the batch that are passed through the model again.
 const ROWS_TOK: usize = 1024;
 
-/// Returns the lines after a step on `batch` with these `gradients`, which are in the order of the names of `vars`.
+/// The lines after a step on `batch` with these `gradients`, which are in the order of the names of `vars`.
 pub(super) fn layer_lines(
     config: &ModelConfig,
     vars: &BTreeMap<String, Var>,
@@ -83,7 +83,7 @@ fn norm<'a>(values: impl Iterator<Item = &'a f32>) -> f64 {
     values.map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt()
 }
 
-/// Returns the norm of each head's part of a projection: rows of query, key and value projections, columns of the
+/// The norm of each head's part of a projection: rows of query, key and value projections, columns of the
 /// output projection.
 fn by_head(config: &ModelConfig, tensor: &str, gradient: &[f32]) -> Vec<f64> {
     match tensor {

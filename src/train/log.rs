@@ -115,7 +115,7 @@ impl LogSums {
         }
     }
 
-    /// Returns the log line with the means.
+    /// The log line with the means.
     pub(super) fn line(
         &self,
         tokens: usize,

@@ -142,7 +142,7 @@ impl WorkerPool {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of threads of each run.
+    /// The number of threads of each run.
     fn threads_per_run(&self) -> usize {
         (self.threads / self.active().max(1)).max(1)
     }

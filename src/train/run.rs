@@ -113,7 +113,7 @@ impl Trainer<'_> {
         })
     }
 
-    /// Returns the stage of the token after `tokens`; `None` at the end.
+    /// The stage of the token after `tokens`; `None` at the end.
     fn stage_at(&self, tokens: usize) -> Option<&Stage> {
         let mut end = 0;
         self.spec.stages.iter().find(|stage| {

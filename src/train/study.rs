@@ -34,7 +34,7 @@ pub(crate) struct CurvePoint {
 }
 
 impl Study {
-    /// Returns a metric in each run of a variant, in the order of its log.
+    /// A metric in each run of a variant, in the order of its log.
     pub(crate) fn curves(&self, variant: usize, metric: &Metric) -> BySeed<Vec<CurvePoint>> {
         let name = &self.spec.variants[variant].name;
         let mut curves: BySeed<Vec<CurvePoint>> = BTreeMap::new();
@@ -46,7 +46,7 @@ impl Study {
         curves
     }
 
-    /// Returns the first point of a metric in each run of a variant at or after a time. Runs that have not got there are left
+    /// The first point of a metric in each run of a variant at or after a time. Runs that have not got there are left
     /// out.
     pub(crate) fn points_at(&self, variant: usize, time: f64, metric: &Metric) -> BySeed<CurvePoint> {
         let from = (time * self.spec.total_tokens() as f64) as usize;
@@ -56,17 +56,17 @@ impl Study {
             .collect()
     }
 
-    /// Returns the numbers of these points.
+    /// The numbers of these points.
     fn numbers_at(&self, variant: usize, time: f64, metric: &Metric) -> BySeed {
         self.points_at(variant, time, metric).into_iter().map(|(seed, point)| (seed, point.value)).collect()
     }
 
-    /// Returns their mean.
+    /// Their mean.
     pub(crate) fn mean_at(&self, variant: usize, time: f64, metric: &Metric) -> Option<Estimate> {
         Estimate::of_seeds(&self.numbers_at(variant, time, metric), metric.kind)
     }
 
-    /// Returns the tokens until first digits reached [`LEARNED`] at the last context length, of the finished runs of a variant;
+    /// The tokens until first digits reached [`LEARNED`] at the last context length, of the finished runs of a variant;
     /// infinite if they never did.
     pub(crate) fn learned_after(&self, variant: usize) -> BySeed {
         let mut learned = BySeed::new();
@@ -79,13 +79,13 @@ impl Study {
         learned
     }
 
-    /// Returns a contrast of a metric at the end.
+    /// A contrast of a metric at the end.
     pub(crate) fn change(&self, contrast: &Contrast, metric: &Metric) -> Option<Estimate> {
         let changes = self.contrast(contrast, |variant| self.numbers_at(variant, END, metric));
         Estimate::of_changes(&changes, metric.kind)
     }
 
-    /// Returns a contrast of the numbers of variants, seed by seed. A side is the mean over its variants, of seeds that all of
+    /// A contrast of the numbers of variants, seed by seed. A side is the mean over its variants, of seeds that all of
     /// them have.
     pub(crate) fn contrast(&self, contrast: &Contrast, numbers: impl Fn(usize) -> BySeed) -> BySeed {
         let side = |names: &[String]| {

@@ -67,12 +67,12 @@ pub(crate) fn screen(study: &Study) -> Screen {
     screen
 }
 
-/// Returns every table of a study.
+/// Every table of a study.
 pub(crate) fn tables(study: &Study) -> Vec<Table> {
     TABLES.iter().filter_map(|table| table.filled(study)).collect()
 }
 
-/// Returns a row for each variant that has finished runs.
+/// A row for each variant that has finished runs.
 fn summary(study: &Study) -> Table {
     let variants = &study.spec.variants;
     let columns = vec![
@@ -96,7 +96,7 @@ fn summary(study: &Study) -> Table {
     Table { note, ..Table::plain(columns, rows) }
 }
 
-/// Returns the row of a variant; `None` without finished runs.
+/// The row of a variant; `None` without finished runs.
 fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
     let first_digits = study.mean_at(variant, END, &FIRST_DIGITS)?;
     let one_needle = study.mean_at(variant, END, &ONE_NEEDLE).map(|mean| mean.value);
@@ -126,7 +126,7 @@ fn to_first(study: &Study, variant: usize) -> Option<Contrast> {
     (variant > 0).then(|| Contrast { name: format!("{of} - {less}"), of: vec![of], less: vec![less] })
 }
 
-/// Returns the differences at the end: the contrasts of the spec, and every variant less the first. Those that are
+/// The differences at the end: the contrasts of the spec, and every variant less the first. Those that are
 /// decided come first.
 fn differences(study: &Study) -> Option<Table> {
     let mut contrasts = study.spec.contrasts.clone();
@@ -153,7 +153,7 @@ fn differences(study: &Study) -> Option<Table> {
         .trimmed()
 }
 
-/// Returns first digits and the measurements inside the layers at several times.
+/// First digits and the measurements inside the layers at several times.
 fn inside(study: &Study) -> Option<Table> {
     let metrics = [&FIRST_DIGITS, &CONTEXT_RMS, &CONTEXT_RMS_LEAST, &LAMBDA, &GRAD_NORM_QK];
     let mut columns = vec![words("variant").key(), numbers("tokens").key(), basis("seed")];

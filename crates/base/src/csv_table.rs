@@ -27,7 +27,7 @@ impl DecimalSign {
     /// That of JSON.
     pub(crate) const POINT: Self = Self('.');
 
-    /// Returns a number of the file with a decimal point.
+    /// A number of the file with a decimal point.
     pub fn with_point(self, number: &str) -> Cow<'_, str> {
         match self.0 {
             ',' => number.replacen(',', ".", 1).into(),
@@ -36,7 +36,7 @@ impl DecimalSign {
     }
 }
 
-/// Returns what separates fields: what the first line has most of.
+/// What separates fields: what the first line has most of.
 fn separator_of(header: &[u8]) -> u8 {
     // Of equals the last counts, and that is the comma.
     let most = b"|\t;,".iter().max_by_key(|&separator| header.iter().filter(|&byte| byte == separator).count());
@@ -112,17 +112,17 @@ impl CsvTable {
         Ok(Self { path: path.to_owned(), separator, header, rows, crlf })
     }
 
-    /// Returns the place of a column.
+    /// The place of a column.
     pub fn place(&self, column: &str) -> Option<usize> {
         self.header.iter().position(|name| name.trim() == column)
     }
 
-    /// Returns the names of its columns, separated by commas.
+    /// The names of its columns, separated by commas.
     pub fn names(&self) -> String {
         self.header.iter().map(str::trim).filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the decimal sign of the numbers in some columns. Where commas separate fields it is the point; elsewhere it is
+    /// The decimal sign of the numbers in some columns. Where commas separate fields it is the point; elsewhere it is
     /// decided once for the whole file.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ const ADVICE: &str = "write every number with a decimal point, and nothing betwe
 impl Iterator for CsvTable {
     type Item = Result<(u64, StringRecord)>;
 
-    /// Returns the next row that is not empty.
+    /// The next row that is not empty.
     ///
     /// # Errors
     /// For what is no row; behind the last one, if a quote was opened and not closed.

@@ -46,7 +46,7 @@ macro_rules! bail_usage {
     ($($arg:tt)*) => { return Err(anyhow::Error::new($crate::error::Usage(format!($($arg)*)))) };
 }
 
-/// Returns the exit code for an error: 2 for [`Usage`], [`TooShort`] or [`NoRoom`] anywhere in its chain, 3 for
+/// The exit code for an error: 2 for [`Usage`], [`TooShort`] or [`NoRoom`] anywhere in its chain, 3 for
 /// [`ExpectationFailed`], 1 otherwise.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     if is_usage(error) {

@@ -124,7 +124,7 @@ pub fn check_writable(folder: &Path) -> io::Result<()> {
     tempfile::tempfile_in(existing.unwrap_or(Path::new("."))).map(drop)
 }
 
-/// Returns the folder of a file: `.` for a bare name.
+/// The folder of a file: `.` for a bare name.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -104,7 +104,7 @@ fn field(value: Option<&Value>) -> Cow<'_, str> {
     }
 }
 
-/// Returns the places of columns.
+/// The places of columns.
 ///
 /// # Errors
 /// A usage error if a column is missing or there twice.

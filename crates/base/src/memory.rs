@@ -21,7 +21,7 @@ pub fn available_bytes() -> Option<u64> {
     machine.into_iter().chain(groups_bytes()).chain(limit_bytes()).min()
 }
 
-/// Returns a usage error if `needed` bytes are more than are available: `takes` names what needs them and how many,
+/// A usage error if `needed` bytes are more than are available: `takes` names what needs them and how many,
 /// `change` what to do about it.
 pub fn check_fits(needed: u64, takes: impl FnOnce() -> String, change: &str) -> Result<()> {
     match available_bytes().filter(|&available| needed > available) {

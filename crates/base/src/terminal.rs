@@ -56,7 +56,7 @@ fn needs_escape(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Returns the text, or only its beginning and end if it is too long for a message.
+/// The text, or only its beginning and end if it is too long for a message.
 pub fn cut(text: &str) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= MESSAGE_MAX {
@@ -67,7 +67,7 @@ pub fn cut(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begin} [... {} characters ...] {end}", length - MESSAGE_MAX))
 }
 
-/// Returns the arguments of this process, the program's name first. Invalid UTF-8, as in file names, is replaced.
+/// The arguments of this process, the program's name first. Invalid UTF-8, as in file names, is replaced.
 pub fn arguments() -> Vec<String> {
     std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
@@ -75,7 +75,7 @@ pub fn arguments() -> Vec<String> {
 /// Characters of a line if stdout is not a terminal.
 const PAGE: usize = 80;
 
-/// Returns the width of stdout in characters: that of the terminal, or 80.
+/// The width of stdout in characters: that of the terminal, or 80.
 pub fn columns() -> usize {
     match terminal_size::terminal_size_of(io::stdout()) {
         Some((width, _)) => usize::from(width.0).max(PAGE / 2),
@@ -89,7 +89,7 @@ pub fn wrapped(text: &str, indent: &str) -> String {
     textwrap::fill(text, options.word_splitter(textwrap::WordSplitter::NoHyphenation))
 }
 
-/// Returns a writer for standard output whose errors name it. The kind of an error, such as a broken pipe, is preserved.
+/// A writer for standard output whose errors name it. The kind of an error, such as a broken pipe, is preserved.
 pub fn stdout() -> Stdout {
     Stdout(io::stdout().lock())
 }

@@ -109,7 +109,7 @@ impl Column {
         matches!(self, Layer | Head | Metric | Region)
     }
 
-    /// Returns the columns in which the records of a pair may differ when this one is compared.
+    /// The columns in which the records of a pair may differ when this one is compared.
     pub fn freed(self) -> Vec<Self> {
         Self::ALL.iter().copied().filter(|&column| self.frees(column)).collect()
     }
@@ -175,7 +175,7 @@ pub enum Value<'a> {
 /// A column with a value, or without one.
 pub type Cut<'a> = (Column, Option<Value<'a>>);
 
-/// Returns a value in words, `none` for a missing one.
+/// A value in words, `none` for a missing one.
 pub fn shown(value: Option<Value<'_>>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.to_string())
 }
@@ -190,7 +190,7 @@ impl fmt::Display for Value<'_> {
     }
 }
 
-/// Returns a depth in thousandths of a percent, in which depths are the same.
+/// A depth in thousandths of a percent, in which depths are the same.
 pub fn millipct(depth_pct: f64) -> u64 {
     (depth_pct * 1000.0).round() as u64
 }

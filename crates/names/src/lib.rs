@@ -13,7 +13,7 @@
 //! use names::{Replicates, ShortNames};
 //!
 //! let models = ["runs/a/model".to_owned(), "runs/b/model".to_owned()];
-//! assert_eq!(ShortNames::of(&models).of_model("runs/a/model"), "a/model");
+//! assert_eq!(ShortNames::of(&models).name("runs/a/model"), "a");
 //! assert_eq!(Replicates::default().split("runs/norm/diff/seed-3"), Some(("runs/norm/diff".to_owned(), 3)));
 //! ```
 

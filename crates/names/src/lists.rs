@@ -32,7 +32,7 @@ impl ShortNames {
         Self { pairs }
     }
 
-    /// Returns the short name of a model.
+    /// The short name of a model.
     pub fn name<'a>(&'a self, model: &'a str) -> &'a str {
         self.pairs.iter().find(|(full, _)| full == model).map_or(model, |(_, short)| short)
     }
@@ -56,7 +56,7 @@ impl ShortNames {
     }
 }
 
-/// Returns the distinct strings in the order of their first occurrence.
+/// The distinct strings in the order of their first occurrence.
 pub fn distinct(all: impl Iterator<Item: Into<String>>) -> Vec<String> {
     let mut seen: Vec<String> = Vec::new();
     for one in all.map(Into::into) {
@@ -67,7 +67,7 @@ pub fn distinct(all: impl Iterator<Item: Into<String>>) -> Vec<String> {
     seen
 }
 
-/// Returns ` (did you mean `NAME`?)` for the known name that is most like a typed one; nothing if none is much like it.
+/// ` (did you mean `NAME`?)` for the known name that is most like a typed one; nothing if none is much like it.
 pub fn hint<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let scored = known.into_iter().map(|name| (strsim::jaro(typed, name), name));
     let nearest = scored.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.75);
@@ -79,7 +79,7 @@ pub fn joined(numbers: &[usize]) -> String {
     numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
 }
 
-/// Returns the first element that stands in the list before.
+/// The first element that stands in the list before.
 pub fn repeated<T: PartialEq>(list: &[T]) -> Option<&T> {
     (1..list.len()).find(|&i| list[..i].contains(&list[i])).map(|i| &list[i])
 }

@@ -162,12 +162,12 @@ impl Metric {
         Self { source: Some(source), ..self }
     }
 
-    /// Returns its name with the region, as files and flags write it: `share_abs[answer]`.
+    /// Its name with the region, as files and flags write it: `share_abs[answer]`.
     pub fn name_of(&self, region: Option<&str>) -> String {
         metric_name(self.name, region)
     }
 
-    /// Returns the heading of a column of its numbers: the label with its region and unit.
+    /// The heading of a column of its numbers: the label with its region and unit.
     pub fn heading(&self, region: Option<&str>) -> String {
         Label::of(self, region).heading()
     }
@@ -355,7 +355,7 @@ pub fn top_k(k: usize) -> String {
     format!("{}_{k}", TOP_K.name)
 }
 
-/// Returns the metric that a name of the records is of: itself, or one whose names end in numbers.
+/// The metric that a name of the records is of: itself, or one whose names end in numbers.
 pub fn find(name: &str) -> Option<&'static Metric> {
     let same_name = ALL.iter().find(|metric| metric.name == name);
     same_name.or_else(|| {
@@ -366,7 +366,7 @@ pub fn find(name: &str) -> Option<&'static Metric> {
     })
 }
 
-/// Returns the place of a metric and region among the headline ones, in their order. With `any_region`, every region of a
+/// The place of a metric and region among the headline ones, in their order. With `any_region`, every region of a
 /// headline metric counts.
 pub fn headline_rank(name: &str, region: Option<&str>, any_region: bool) -> Option<usize> {
     ALL.iter().position(|metric| {
@@ -379,7 +379,7 @@ pub fn headline_rank(name: &str, region: Option<&str>, any_region: bool) -> Opti
     })
 }
 
-/// Returns the kind of a metric by its name.
+/// The kind of a metric by its name.
 pub fn kind_of(name: &str) -> Kind {
     find(name).map_or(Kind::Number, |metric| metric.kind)
 }
@@ -425,22 +425,22 @@ impl Label {
         Self { text, kind: metric.kind, unit: unit.to_owned() }
     }
 
-    /// Returns the heading of a column of its numbers: `accuracy %`, `answer log-prob (nats)`.
+    /// The heading of a column of its numbers: `accuracy %`, `answer log-prob (nats)`.
     pub fn heading(&self) -> String {
         self.with_unit(&self.unit)
     }
 
-    /// Returns the heading of a column of differences of its numbers: of percentages, in percentage points.
+    /// The heading of a column of differences of its numbers: of percentages, in percentage points.
     pub fn difference_heading(&self) -> String {
         self.with_unit(self.difference_unit())
     }
 
-    /// Returns its name in tables of differences, whose caption names percentage points.
+    /// Its name in tables of differences, whose caption names percentage points.
     pub fn comparison_heading(&self) -> String {
         self.with_unit(if self.unit == "%" { "" } else { &self.unit })
     }
 
-    /// Returns the unit of a difference: `points`, `nats`; empty for pure numbers.
+    /// The unit of a difference: `points`, `nats`; empty for pure numbers.
     pub fn difference_unit(&self) -> &str {
         if self.unit == "%" {
             "points"
@@ -475,7 +475,7 @@ impl Number<'_> {
     }
 }
 
-/// Returns the name of a metric with its region, as in `share_abs[answer]`.
+/// The name of a metric with its region, as in `share_abs[answer]`.
 pub fn metric_name(metric: &str, region: Option<&str>) -> String {
     metric.to_owned() + &region.map_or(String::new(), |region| format!("[{region}]"))
 }

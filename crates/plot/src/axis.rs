@@ -41,7 +41,7 @@ const TICK_LENGTH: f64 = 7.0;
 /// Least distance between numbers along an x axis.
 const NUMBER_GAP: f64 = 8.0;
 
-/// Returns the smallest and the largest of some numbers.
+/// The smallest and the largest of some numbers.
 ///
 /// # Errors
 /// If there are no numbers.
@@ -82,7 +82,7 @@ fn x_label_lines(label: &str, width: f64) -> Vec<String> {
     AXIS_LABEL.wrap(label, width + LABEL_OVERHANG)
 }
 
-/// Returns the room that the label of an x axis needs below a panel, beyond that of one line; negative without a label.
+/// The room that the label of an x axis needs below a panel, beyond that of one line; negative without a label.
 pub(super) fn x_label_room(label: &str, width: f64) -> f64 {
     let lines = x_label_lines(label, width).iter().filter(|line| !line.is_empty()).count();
     LABEL_LINE * (lines as f64 - 1.0)
@@ -141,7 +141,7 @@ impl<'a> CategoryLabels<'a> {
         self.labels.len()
     }
 
-    /// Returns the slant of the labels below a panel of this width, in degrees; `None` for labels that are not slanted.
+    /// The slant of the labels below a panel of this width, in degrees; `None` for labels that are not slanted.
     fn slant(&self, width: f64) -> Option<f64> {
         // The tolerance is for a panel that is made for its labels.
         let is_slanted = !self.are_numbers && self.pitch > width / self.len() as f64 + 1e-6;
@@ -154,7 +154,7 @@ impl<'a> CategoryLabels<'a> {
         self.labels.iter().map(|label| TICK.width(label)).fold(0.0, f64::max)
     }
 
-    /// Returns the room that the labels need below a panel of this width, beyond that of one line.
+    /// The room that the labels need below a panel of this width, beyond that of one line.
     pub(super) fn room(&self, width: f64) -> f64 {
         let lines = self.labels.iter().map(|label| label.split(' ').count()).max().unwrap_or(1);
         match self.slant(width) {
@@ -182,7 +182,7 @@ impl<'a> CategoryLabels<'a> {
 }
 
 impl Axis {
-    /// Returns a linear axis with about five steps of 1, 2 or 5 × 10ⁿ; `wide` extends the ends to whole steps.
+    /// A linear axis with about five steps of 1, 2 or 5 × 10ⁿ; `wide` extends the ends to whole steps.
     pub(super) fn linear(lo: f64, hi: f64, wide: bool) -> Self {
         Self::stepped(lo, hi, wide, 5.0)
     }
@@ -201,7 +201,7 @@ impl Axis {
         Self { lo, hi, log: false, labels, ticks: whole.map(|i| i as f64 * step).collect() }
     }
 
-    /// Returns a logarithmic axis with ticks at powers of ten, some of them on a long axis, and at 2 and 5 times them on
+    /// A logarithmic axis with ticks at powers of ten, some of them on a long axis, and at 2 and 5 times them on
     /// a short one. Both ends must be positive.
     pub(super) fn log(lo: f64, hi: f64) -> Self {
         let hi = if hi > lo { hi } else { 10.0 * lo };
@@ -217,7 +217,7 @@ impl Axis {
         Self { lo, hi, log: true, labels, ticks: all.filter(|tick| (lo * 0.999..=hi * 1.001).contains(tick)).collect() }
     }
 
-    /// Returns a logarithmic axis of numbers of tokens with ticks at powers of two, some of them on a long axis; as
+    /// A logarithmic axis of numbers of tokens with ticks at powers of two, some of them on a long axis; as
     /// [`Axis::log`] if it has fewer than two of them. Both ends must be positive.
     pub(super) fn log_tokens(lo: f64, hi: f64) -> Self {
         // The last of 1024 positions is 1023.
@@ -231,12 +231,12 @@ impl Axis {
         Self { lo, hi, log: true, labels: TickLabels::Tokens, ticks }
     }
 
-    /// Returns an axis of `n` categories in equal steps, which are the numbers 0, 1, 2 … and have no ticks.
+    /// An axis of `n` categories in equal steps, which are the numbers 0, 1, 2 … and have no ticks.
     pub(super) fn categories(n: usize) -> Self {
         Self { lo: -0.5, hi: n as f64 - 0.5, log: false, labels: TickLabels::Decimal, ticks: Vec::new() }
     }
 
-    /// Returns the axis with room beyond both ends, so that no marker lies on the frame.
+    /// The axis with room beyond both ends, so that no marker lies on the frame.
     pub(super) fn with_margin(self) -> Self {
         let (lo, hi) = if self.log {
             let room = (self.hi / self.lo).powf(MARGIN);
@@ -248,14 +248,14 @@ impl Axis {
         Self { lo, hi, ..self }
     }
 
-    /// Returns the ticks in ascending order.
+    /// The ticks in ascending order.
     fn sorted_ticks(&self) -> Vec<f64> {
         let mut ticks = self.ticks.clone();
         ticks.sort_by(f64::total_cmp);
         ticks
     }
 
-    /// Returns the position of `x`, from 0 at the beginning of the axis to 1 at its end.
+    /// The position of `x`, from 0 at the beginning of the axis to 1 at its end.
     pub(super) fn place(&self, x: f64) -> f64 {
         let [x, lo, hi] = [x, self.lo, self.hi].map(|x| if self.log { x.ln() } else { x });
         (x - lo) / (hi - lo)

@@ -56,7 +56,7 @@ impl CellGrid {
         Self { title: model, rows, columns, cells, end: None }
     }
 
-    /// Returns the largest magnitude.
+    /// The largest magnitude.
     pub fn largest(&self) -> f64 {
         self.numbers().map(|cell| cell.value.abs()).fold(0.0, f64::max)
     }
@@ -215,12 +215,12 @@ fn has_labels(row: &[CellGrid], place: usize) -> bool {
     place < row.len() && (place == 0 || row[place].rows != row[place - 1].rows)
 }
 
-/// Returns the width of the labels of rows.
+/// The width of the labels of rows.
 fn label_width(grid: &CellGrid) -> f64 {
     LEFT + grid.rows.iter().map(|row| TICK.width(row)).fold(0.0, f64::max) + 12.0
 }
 
-/// Returns the width of a grid, or of its title if that is wider.
+/// The width of a grid, or of its title if that is wider.
 fn grid_width(grid: &CellGrid, cell: f64) -> f64 {
     let title = PANEL_TITLE.widest_word(&grid.title).clamp(LEAST_WIDTH.0, LEAST_WIDTH.1);
     (cell * grid.columns.len() as f64).max(title)
@@ -269,7 +269,7 @@ impl<'a> CellStyle<'a> {
         self.layout.rows.iter().flat_map(|row| row.grids).any(|grid| grid.end.is_some())
     }
 
-    /// Returns the height of grids side by side.
+    /// The height of grids side by side.
     fn height(&self, grids: &[CellGrid]) -> f64 {
         self.cell.1 * most_rows(grids) as f64
     }
@@ -326,7 +326,7 @@ impl<'a> CellStyle<'a> {
     }
 }
 
-/// Returns the rows of the highest of some grids.
+/// The rows of the highest of some grids.
 fn most_rows(grids: &[CellGrid]) -> usize {
     grids.iter().map(|grid| grid.rows.len()).max().unwrap_or(0)
 }
@@ -354,7 +354,7 @@ fn draw_cell(figure: &mut Figure, cell: Option<&GridCell>, area: Area, fitted: &
     }
 }
 
-/// Returns the number of decimals, at most `most`, with which all numbers fit into their cells; `None` if they do not
+/// The number of decimals, at most `most`, with which all numbers fit into their cells; `None` if they do not
 /// fit at all.
 fn decimals(numbers: impl Iterator<Item = f64>, cell_width: f64, most: usize) -> Option<usize> {
     let numbers: Vec<f64> = numbers.collect();

@@ -55,12 +55,12 @@ const DIVERGING: [RGBColor; 13] = [
     RGBColor(0xa1, 0x0f, 0x12),
 ];
 
-/// Returns the colour of a magnitude, from dark at 0 to light at 1.
+/// The colour of a magnitude, from dark at 0 to light at 1.
 pub(super) fn sequential(place: f64) -> RGBColor {
     between(&SEQUENTIAL, place)
 }
 
-/// Returns the colour of a signed number, from blue at 0 over white at ½ to red at 1.
+/// The colour of a signed number, from blue at 0 over white at ½ to red at 1.
 pub(super) fn diverging(place: f64) -> RGBColor {
     between(&DIVERGING, place)
 }
@@ -72,12 +72,12 @@ fn between(stops: &[RGBColor], place: f64) -> RGBColor {
     mix(stops[below], stops[below + 1], place - below as f64)
 }
 
-/// Returns the colour of the `i`-th curve.
+/// The colour of the `i`-th curve.
 pub(super) fn curve(i: usize) -> RGBColor {
     CURVES[i % CURVES.len()]
 }
 
-/// Returns the colour of a region: strong for the answer, a tint of it for its needle, greys and ochre for noise.
+/// The colour of a region: strong for the answer, a tint of it for its needle, greys and ochre for noise.
 pub(super) fn region(name: &str) -> RGBColor {
     match name.to_ascii_lowercase().as_str() {
         // A prompt has one of the two.
@@ -108,7 +108,7 @@ pub fn region_colours(name: &str) -> RegionColours {
     RegionColours { ground: css(ground), ink: css(text_on(ground)) }
 }
 
-/// Returns the name of a region in legends.
+/// The name of a region in legends.
 pub fn region_name(name: &str) -> &str {
     match name {
         "bos" => "BOS",
@@ -117,7 +117,7 @@ pub fn region_name(name: &str) -> &str {
     }
 }
 
-/// Returns black or white, whichever has more contrast to `ground`.
+/// Black or white, whichever has more contrast to `ground`.
 pub(super) fn text_on(ground: RGBColor) -> RGBColor {
     if luminance(ground) > 0.22 {
         INK
@@ -126,7 +126,7 @@ pub(super) fn text_on(ground: RGBColor) -> RGBColor {
     }
 }
 
-/// Returns the relative luminance, 0 for black to 1 for white (WCAG 2.1).
+/// The relative luminance, 0 for black to 1 for white (WCAG 2.1).
 fn luminance(RGBColor(r, g, b): RGBColor) -> f64 {
     let linear = |channel: u8| {
         let c = f64::from(channel) / 255.0;
@@ -156,7 +156,7 @@ mod tests {
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
-    /// Returns CIE L*, 0 for black to 100 for white.
+    /// CIE L*, 0 for black to 100 for white.
     fn lightness(colour: RGBColor) -> f64 {
         let y = luminance(colour);
         116.0 * y.cbrt() - 16.0

@@ -82,7 +82,7 @@ impl FittedScale {
         self.colour_at(self.place(number))
     }
 
-    /// Returns the colour at a position of the colour bar, from 0 at the bottom to 1 at the top.
+    /// The colour at a position of the colour bar, from 0 at the bottom to 1 at the top.
     pub(super) fn colour_at(&self, place: f64) -> RGBColor {
         if self.signed {
             colour::diverging(place)
@@ -91,7 +91,7 @@ impl FittedScale {
         }
     }
 
-    /// Returns the position of a number in the colour bar, from 0 at the bottom to 1 at the top.
+    /// The position of a number in the colour bar, from 0 at the bottom to 1 at the top.
     fn place(&self, number: f64) -> f64 {
         let magnitude = match self.spacing {
             Spacing::Linear => number.abs() / self.top,
@@ -105,7 +105,7 @@ impl FittedScale {
         }
     }
 
-    /// Returns the ticks of a colour bar of this width whose labels do not meet, from the left.
+    /// The ticks of a colour bar of this width whose labels do not meet, from the left.
     pub(super) fn ticks(&self, width: f64) -> Vec<BarTick> {
         let mut kept: Vec<BarTick> = Vec::new();
         for (place, text) in self.candidates() {
@@ -122,7 +122,7 @@ impl FittedScale {
         kept
     }
 
-    /// Returns possible ticks as (position, label), more important ones first.
+    /// Possible ticks as (position, label), more important ones first.
     fn candidates(&self) -> Vec<(f64, String)> {
         let sides = if self.signed { [("", 1.0), ("−", -1.0)].as_slice() } else { &[("", 1.0)] };
         let mut all = Vec::new();
@@ -156,7 +156,7 @@ impl FittedScale {
         all
     }
 
-    /// Returns a note on the kind of scale for the subtitle; empty for an ordinary linear one.
+    /// A note on the kind of scale for the subtitle; empty for an ordinary linear one.
     pub(super) fn note(&self) -> &'static str {
         match self.spacing {
             Spacing::Linear if self.cut => "colours end at the 99.5 % quantile",
@@ -173,19 +173,19 @@ pub(super) struct BarTick {
     pub(super) text: String,
 }
 
-/// Returns the finite magnitudes, sorted.
+/// The finite magnitudes, sorted.
 fn magnitudes(numbers: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut magnitudes: Vec<f64> = numbers.filter(|x| x.is_finite()).map(f64::abs).collect();
     magnitudes.sort_by(f64::total_cmp);
     magnitudes
 }
 
-/// Returns the largest of the sorted magnitudes; 1 if there are only zeros.
+/// The largest of the sorted magnitudes; 1 if there are only zeros.
 fn largest(magnitudes: &[f64]) -> f64 {
     magnitudes.last().copied().filter(|largest| *largest > 0.0).unwrap_or(1.0)
 }
 
-/// Returns the quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most
+/// The quantile of the sorted magnitudes, rounded up to two digits; the largest magnitude if that is at most
 /// twice as large.
 fn robust_top(magnitudes: &[f64], largest: f64) -> f64 {
     let rank = (QUANTILE * magnitudes.len() as f64).ceil() as usize;
@@ -232,7 +232,7 @@ mod tests {
         ticks.into_iter().map(|tick| tick.text).collect()
     }
 
-    /// Returns numbers up to 0.01, and one of 0.9.
+    /// Numbers up to 0.01, and one of 0.9.
     fn with_sink() -> Vec<f64> {
         (1..=1000).map(|i| f64::from(i) / 1e5).chain([0.9]).collect()
     }

@@ -41,7 +41,7 @@ impl Figure {
             .with_context(|| format!("cannot create {} (results are never overwritten)", path.display()))
     }
 
-    /// Returns the picture as a PNG file with its `recipe`.
+    /// The picture as a PNG file with its `recipe`.
     ///
     /// # Errors
     /// If a keyword of the recipe is not one of PNG, or the picture is too large.
@@ -110,7 +110,7 @@ fn tree(figure: &Figure) -> Result<Tree> {
     Tree::from_str(&drawable(&document(figure, &[])), &options).context("the figure is no SVG: this is a bug")
 }
 
-/// Returns a PDF with one page. `drawing` is the figure's SVG; the recipe is the subject of the document.
+/// A PDF with one page. `drawing` is the figure's SVG; the recipe is the subject of the document.
 fn pdf(figure: &Figure, drawing: &Tree, recipe: &[(String, String)]) -> Result<Vec<u8>> {
     let width_mm = figure.page.mm(figure.width, figure.height);
     let [width, height] =
@@ -151,7 +151,7 @@ pub(super) fn rasterised(figure: &Figure) -> Result<(Vec<u8>, (u32, u32))> {
     Ok((rgb, (across, down)))
 }
 
-/// Returns the recipe of a figure: version, command, seeds and pooling.
+/// The recipe of a figure: version, command, seeds and pooling.
 pub fn recipe(command: &[String], seed: impl std::fmt::Display, pooling: &str) -> Vec<(String, String)> {
     vec![
         ("Software".to_owned(), format!("difftool {}", env!("CARGO_PKG_VERSION"))),

@@ -61,22 +61,22 @@ const WIDTH: f64 = 1600.0;
 const PRINT_DPI: f64 = 300.0;
 
 impl Page {
-    /// Returns the available width in units.
+    /// The available width in units.
     pub(super) fn room(&self) -> f64 {
         self.width_mm.map_or(WIDTH, |mm| mm / UNIT_MM)
     }
 
-    /// Returns the available height in units.
+    /// The available height in units.
     fn height(&self) -> f64 {
         self.width_mm.map_or(f64::INFINITY, |_| PAGE_MM / UNIT_MM)
     }
 
-    /// Returns the width in millimetres of a figure of `width` × `height` units.
+    /// The width in millimetres of a figure of `width` × `height` units.
     pub(super) fn mm(&self, width: f64, height: f64) -> f64 {
         self.width_mm.map_or(width * UNIT_MM, |mm| mm.min(PAGE_MM * width / height))
     }
 
-    /// Returns the width in pixels of a figure of `width` × `height` units.
+    /// The width in pixels of a figure of `width` × `height` units.
     pub(super) fn pixels(&self, width: f64, height: f64) -> u32 {
         self.width_mm.map_or(width, |_| self.mm(width, height) / MM_PER_INCH * PRINT_DPI).round() as u32
     }
@@ -105,13 +105,13 @@ impl Area {
 }
 
 impl FigureHeading<'_> {
-    /// Returns the subtitle with notes, of which some may be empty.
+    /// The subtitle with notes, of which some may be empty.
     pub(super) fn subtitle_with(&self, notes: &[&str]) -> String {
         let parts = [self.subtitle].into_iter().chain(notes.iter().copied());
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ")
     }
 
-    /// Returns the width of a figure whose body needs `body`: enough for the title, up to the page width; as wide as a page
+    /// The width of a figure whose body needs `body`: enough for the title, up to the page width; as wide as a page
     /// of given width.
     fn width(&self, body: f64) -> f64 {
         let title = if self.page.no_title { 0.0 } else { TITLE.width(self.title) + 2.0 * MARGIN };
@@ -129,7 +129,7 @@ impl FigureHeading<'_> {
         HeadingLines { title, subtitle, below_title, height: if self.page.no_title { TOP } else { height } }
     }
 
-    /// Returns the largest height on the page of a body that needs this width.
+    /// The largest height on the page of a body that needs this width.
     pub(super) fn room_below(&self, body_width: f64) -> f64 {
         self.page.height() - self.lines(self.width(body_width)).height
     }
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
     use plotters::style::colors::{BLACK, RED};
 
-    /// Returns the RGB pixels of a figure.
+    /// The RGB pixels of a figure.
     fn pixels(figure: &Figure) -> Vec<[u8; 3]> {
         let (pixels, _) = super::super::export::rasterised(figure).unwrap();
         pixels.chunks_exact(3).map(|rgb| rgb.try_into().unwrap()).collect()

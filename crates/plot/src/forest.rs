@@ -139,7 +139,7 @@ impl ForestLayout {
         Self { across, left, labels, plot, numbers, row }
     }
 
-    /// Returns the distance from one plot to the next.
+    /// The distance from one plot to the next.
     fn pitch(&self) -> f64 {
         self.plot + self.numbers + BETWEEN
     }
@@ -148,7 +148,7 @@ impl ForestLayout {
         self.left + self.pitch() * self.across as f64 - BETWEEN + MARGIN
     }
 
-    /// Returns the middle of the `i`-th row of a panel that begins at `top`.
+    /// The middle of the `i`-th row of a panel that begins at `top`.
     fn middle(&self, top: f64, i: usize) -> f64 {
         top + PADDING + self.row * (i as f64 + 0.5)
     }
@@ -191,7 +191,7 @@ impl ForestLayout {
     }
 }
 
-/// Returns an axis that contains zero and all intervals.
+/// An axis that contains zero and all intervals.
 fn x_axis(panel: &ForestPanel) -> Result<Axis> {
     let mut numbers: Vec<f64> = panel.rows.iter().flat_map(|row| row.difference.extent()).collect();
     numbers.push(0.0);

@@ -62,7 +62,7 @@ impl LineStyles {
         Self { names, styles }
     }
 
-    /// Returns the place and the style of the line with this name.
+    /// The place and the style of the line with this name.
     pub(super) fn style(&self, name: &str) -> (usize, LineStyle) {
         let place = self.names.iter().position(|known| known == name).unwrap_or(0);
         (place, self.styles[place])
@@ -79,7 +79,7 @@ pub(super) enum LegendSymbol {
 }
 
 impl LegendSymbol {
-    /// Returns the distance from its left end to the name.
+    /// The distance from its left end to the name.
     fn width(self) -> f64 {
         match self {
             Self::Line(_) | Self::MarkedLine(_) => 56.0,
@@ -126,12 +126,12 @@ impl Legend {
         Self::new(names.zip(lines.styles.iter().map(|&style| symbol(style))), room)
     }
 
-    /// Returns the entries of regions.
+    /// The entries of regions.
     pub(super) fn regions(names: &[String]) -> impl Iterator<Item = (String, LegendSymbol)> + '_ {
         names.iter().map(|name| (colour::region_name(name).to_owned(), LegendSymbol::Square(colour::region(name))))
     }
 
-    /// Returns the height, which is 0 without names.
+    /// The height, which is 0 without names.
     pub(super) fn height(&self) -> f64 {
         self.entries.last().map_or(0.0, |(_, _, _, row)| ROW * (row + 1) as f64)
     }

@@ -12,7 +12,7 @@
 //! It knows names of models and heads, files and the terminal, and nothing of runs and their results.
 //!
 //! ```
-//! use plot::{lines, FigureHeading, Line, LineAxes, LinePanel, Page};
+//! use plot::{lines, FigureHeading, Line, LineAxes, LinePanel};
 //!
 //! let losses = [(1.0, 3.2), (2.0, 2.1), (3.0, 1.7)];
 //! let panel = LinePanel {
@@ -23,9 +23,10 @@
 //!     marks: Vec::new(),
 //!     lines: vec![Line::new("diff".to_owned(), losses)],
 //! };
-//! let heading = FigureHeading { title: "Training".to_owned(), ..FigureHeading::default() };
+//! let heading = FigureHeading { title: "Training", ..FigureHeading::default() };
 //! let figure = lines(&[panel], LineAxes::Linear, &heading).unwrap();
-//! assert!(figure.svg().contains("Training"));
+//! let png = figure.png(&[("command".to_owned(), "difftool train".to_owned())]).unwrap();
+//! assert!(png.starts_with(b"\x89PNG"));
 //! ```
 
 mod axis;

@@ -48,7 +48,7 @@ impl Line {
         self.points.len() <= MARKED_POINTS
     }
 
-    /// Returns the finite points.
+    /// The finite points.
     fn visible(&self) -> impl Iterator<Item = (f64, PointEstimate)> + '_ {
         self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.value.is_finite())
     }
@@ -64,7 +64,7 @@ pub struct PointEstimate {
 }
 
 impl PointEstimate {
-    /// Returns the value and the ends of the interval.
+    /// The value and the ends of the interval.
     pub(super) fn extent(&self) -> [f64; 3] {
         let (lo, hi) = self.interval.unwrap_or((self.value, self.value));
         [self.value, lo, hi]
@@ -178,7 +178,6 @@ fn categories_panel(labels: &CategoryLabels<'_>, lines: usize) -> PanelShape {
 }
 
 impl LineAxes<'_> {
-    /// Returns the x axis of all panels.
     fn x_axis(&self, panels: &[LinePanel]) -> Result<Axis> {
         if let Self::Categories(labels) = self {
             ensure!(!labels.is_empty(), "no categories to draw");
@@ -199,7 +198,7 @@ fn y_axis(panel: &LinePanel) -> Result<Axis> {
     Ok(Axis::linear(lo, hi, true))
 }
 
-/// Returns two logarithmic axes that hold all points.
+/// Two logarithmic axes that hold all points.
 fn logarithmic_axes(panel: &LinePanel) -> Result<(Axis, Axis)> {
     let points = panel.lines.iter().flat_map(Line::visible).map(|(x, y)| (x, y.value));
     let positive: Vec<(f64, f64)> = points.filter(|(x, y)| *x > 0.0 && *y > 0.0).collect();
@@ -270,12 +269,12 @@ impl PanelDrawing<'_> {
         self.area.x + self.area.width * self.x_axis.place(x)
     }
 
-    /// Returns the position of a value; one outside the axis is at its end.
+    /// The position of a value; one outside the axis is at its end.
     fn y(&self, value: f64) -> f64 {
         self.area.bottom() - self.area.height * self.y_axis.place(value).clamp(0.0, 1.0)
     }
 
-    /// Returns the points of a line that have a place on the axes and are not left of them; at categories they are beside
+    /// The points of a line that have a place on the axes and are not left of them; at categories they are beside
     /// those of other lines.
     fn points(&self, line: &Line, place: usize) -> Vec<PlottedPoint> {
         let aside = self.labels.map_or(0.0, |labels| {

@@ -37,7 +37,7 @@ pub struct Bins {
 }
 
 impl Bins {
-    /// Returns the numbers of the map and of its sink.
+    /// The numbers of the map and of its sink.
     pub(super) fn numbers(&self) -> impl Iterator<Item = f64> + '_ {
         self.values.iter().chain(&self.sink).map(|&number| number.into())
     }
@@ -84,7 +84,7 @@ pub(super) struct PanelSize {
 }
 
 impl PanelSize {
-    /// Returns the size of a panel whose map has about `size` units along its longer side; exactly as many if it is to
+    /// The size of a panel whose map has about `size` units along its longer side; exactly as many if it is to
     /// `fill` a page. `before` is the panel left of it.
     pub(super) fn new(panel: &MapPanel, before: Option<&MapPanel>, size: f64, fill: bool) -> Self {
         let MapPanel { bins, queries, keys, profile, .. } = panel;
@@ -111,7 +111,7 @@ impl PanelSize {
     }
 }
 
-/// Returns the length of a side near `wanted` with bins of whole units, or `wanted` if there are more bins than that.
+/// The length of a side near `wanted` with bins of whole units, or `wanted` if there are more bins than that.
 fn side(bins: usize, wanted: f64) -> f64 {
     if bins as f64 > wanted {
         return wanted;

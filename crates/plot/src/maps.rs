@@ -29,7 +29,7 @@ impl MapPanels {
         FittedScale::of_maps(self.scale.signed, self.panels().flat_map(|panel| panel.bins.numbers()))
     }
 
-    /// Returns the regions that any panel shows, in the order of their first tokens.
+    /// The regions that any panel shows, in the order of their first tokens.
     fn regions(&self) -> Vec<String> {
         let sides = self.panels().flat_map(|panel| [&panel.keys, &panel.queries]);
         let mut runs: Vec<&(String, Range<usize>)> = sides.flat_map(|side| &side.regions).collect();

@@ -53,7 +53,7 @@ impl PanelGrid {
         Self { panel: (self.panel.0, self.panel.1.min(left.floor()).max(LOWEST)), beside, ..self }
     }
 
-    /// Returns the width of a figure of the panels.
+    /// The width of a figure of the panels.
     pub(super) fn width(&self) -> f64 {
         LEFT + self.panel.0 * self.across as f64 + BETWEEN.0 * (self.across - 1) as f64 + RIGHT
     }
@@ -67,7 +67,7 @@ impl PanelGrid {
         Ok((figure, top + legend.height()))
     }
 
-    /// Returns the area of the `i`-th panel, without title and axes.
+    /// The area of the `i`-th panel, without title and axes.
     pub(super) fn area(&self, i: usize, top: f64) -> Area {
         Area {
             x: LEFT + (self.panel.0 + BETWEEN.0) * (i % self.across) as f64,

@@ -31,13 +31,13 @@ impl PanelTitle {
         Self { title, detail, beside }
     }
 
-    /// Returns the height with the distance from the panel.
+    /// The height with the distance from the panel.
     pub(super) fn height(&self) -> f64 {
         let details = if self.beside.is_some() { 0 } else { self.detail.len() };
         HEIGHT + LINE * (self.title.len() + details - 1) as f64
     }
 
-    /// Returns the largest height of some titles.
+    /// The largest height of some titles.
     pub(super) fn highest<'a>(titles: impl IntoIterator<Item = &'a Self>) -> f64 {
         titles.into_iter().map(Self::height).fold(0.0, f64::max)
     }

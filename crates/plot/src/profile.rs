@@ -81,12 +81,12 @@ fn axis(range: (f64, f64)) -> Axis {
     Axis::stepped(range.0, range.1, false, 3.0)
 }
 
-/// Returns the upper edge of neighbouring bins.
+/// The upper edge of neighbouring bins.
 fn outline(run: &[(usize, f64, RGBColor)], left: f64, width: f64) -> Vec<(f64, f64)> {
     run.iter().flat_map(|&(i, top, _)| [i, i + 1].map(|edge| (left + width * edge as f64, top))).collect()
 }
 
-/// Returns the colour of the region in a bin with the fewest tokens in total, so that an answer is visible among filler
+/// The colour of the region in a bin with the fewest tokens in total, so that an answer is visible among filler
 /// and beside the rest of its needle.
 fn region_of_bin(keys: &TokenAxis, bin: usize, bins: usize) -> RGBColor {
     let [start, end] = [bin, bin + 1].map(|bin| keys.range.start + bin * keys.range.len() / bins);

@@ -105,7 +105,7 @@ impl Layout {
         Self { map: (across, down), sink, pitch: (across + sink + gaps[0], down + gaps[1]) }
     }
 
-    /// Returns the size of all maps together.
+    /// The size of all maps together.
     fn content(&self, heads: &SmallMaps) -> (f64, f64) {
         (self.pitch.0 * heads.heads.len() as f64, self.pitch.1 * heads.layers.len() as f64)
     }

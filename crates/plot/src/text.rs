@@ -69,12 +69,12 @@ impl TextFormat {
         Self { anchor, ..self }
     }
 
-    /// Returns the width of a text in this format.
+    /// The width of a text in this format.
     pub(super) fn width(&self, text: &str) -> f64 {
         self.em * FontWeight::new(self.bold).width_em(text)
     }
 
-    /// Returns the height of the middle of the capitals above the baseline.
+    /// The height of the middle of the capitals above the baseline.
     pub(super) fn half_capital(&self) -> f64 {
         self.em * CAPITAL_EM / 2.0
     }
@@ -107,12 +107,12 @@ impl TextFormat {
         }
     }
 
-    /// Returns the width of the widest word of a text.
+    /// The width of the widest word of a text.
     pub(super) fn widest_word(&self, text: &str) -> f64 {
         text.split(' ').map(|word| self.width(word)).fold(0.0, f64::max)
     }
 
-    /// Returns the text, or an ellipsis and as much of its end as fits into `width`, because the end of a path is more
+    /// The text, or an ellipsis and as much of its end as fits into `width`, because the end of a path is more
     /// specific.
     pub(super) fn fit(&self, text: &str, width: f64) -> String {
         if self.width(text) <= width {
@@ -160,7 +160,7 @@ impl FontWeight {
         }
     }
 
-    /// Returns the width of a line of text, in em.
+    /// The width of a line of text, in em.
     pub(super) fn width_em(&self, text: &str) -> f64 {
         let mut units = 0;
         let mut previous = None;
@@ -178,7 +178,7 @@ impl FontWeight {
         units as f64 / f64::from(self.face.units_per_em())
     }
 
-    /// Returns the width of a character in units of the font; `None` for one that it lacks.
+    /// The width of a character in units of the font; `None` for one that it lacks.
     fn advance(&self, character: char) -> Option<u16> {
         self.face.glyph_hor_advance(self.face.glyph_index(character)?)
     }

@@ -45,12 +45,12 @@ impl TokenAxis {
         Self { regions: regions.filter(|(_, run)| !run.is_empty()).collect(), range, texts }
     }
 
-    /// Returns the room that tokens left of a side need, if numbers of `numbers` width stand there too.
+    /// The room that tokens left of a side need, if numbers of `numbers` width stand there too.
     pub(super) fn room_left(&self, side: f64, numbers: f64) -> f64 {
         LABEL_HEIGHT + self.label_width(side).max(numbers) + 14.0 + self.band_thickness()
     }
 
-    /// Returns the room that tokens below a side need.
+    /// The room that tokens below a side need.
     pub(super) fn room_below(&self, side: f64) -> f64 {
         self.band_thickness() + 12.0 + self.labels_height(side) + LABEL_HEIGHT
     }
@@ -63,17 +63,17 @@ impl TokenAxis {
         }
     }
 
-    /// Returns the pixels that the texts of all tokens need along an axis; 0 without texts.
+    /// The pixels that the texts of all tokens need along an axis; 0 without texts.
     pub(super) fn texts_length(&self) -> f64 {
         TEXT_PITCH * self.texts_drawn() as f64
     }
 
-    /// Returns the pixels that they need at least, where a page has no more room.
+    /// The pixels that they need at least, where a page has no more room.
     pub(super) fn least_texts_length(&self) -> f64 {
         LEAST_PITCH * self.texts_drawn() as f64
     }
 
-    /// Returns the number of texts, if they are few enough to be drawn.
+    /// The number of texts, if they are few enough to be drawn.
     fn texts_drawn(&self) -> usize {
         Some(self.texts.len()).filter(|n| *n <= MOST_TEXTS).unwrap_or(0)
     }
@@ -125,7 +125,7 @@ impl TokenAxis {
         figure.text((below.centre().0, y), name("key", below.width), AXIS_LABEL);
     }
 
-    /// Returns ((start, length), colour) of each run along a side, the longest first so that short ones are not hidden.
+    /// ((start, length), colour) of each run along a side, the longest first so that short ones are not hidden.
     fn runs(&self, side: f64) -> Vec<((f64, f64), RGBColor)> {
         let mut regions: Vec<_> = self.regions.iter().collect();
         regions.sort_by_key(|(_, run)| Reverse(run.len()));
@@ -143,7 +143,7 @@ impl TokenAxis {
         self.texts_drawn() > 0 && side >= self.least_texts_length()
     }
 
-    /// Returns the labels of the axis as (position from 0 to 1, text).
+    /// The labels of the axis as (position from 0 to 1, text).
     fn labels(&self, side: f64) -> Vec<(f64, String)> {
         let tokens = self.range.len() as f64;
         if self.has_texts(side) {
@@ -169,7 +169,7 @@ impl TokenAxis {
         self.labels(side).iter().map(|(_, text)| format.width(text)).fold(0.0, f64::max)
     }
 
-    /// Returns the height of labels below a side.
+    /// The height of labels below a side.
     fn labels_height(&self, side: f64) -> f64 {
         if self.has_texts(side) {
             self.label_width(side)
@@ -197,7 +197,7 @@ fn name(which: &'static str, side: f64) -> &'static str {
     }
 }
 
-/// Returns a token's text on one line, with symbols for spaces and line breaks.
+/// A token's text on one line, with symbols for spaces and line breaks.
 fn visible(text: &str) -> String {
     let symbols = text.chars().map(|character| match character {
         ' ' => '·',

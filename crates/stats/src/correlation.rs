@@ -6,7 +6,7 @@ use crate::Rng;
 /// A coefficient of correlation: [`pearson`] or [`spearman`].
 pub type Correlation = fn(&[f64], &[f64]) -> Option<f64>;
 
-/// Returns Pearson's correlation. `None` if there are fewer than two items, or all numbers of one side are equal.
+/// Pearson's correlation. `None` if there are fewer than two items, or all numbers of one side are equal.
 ///
 /// # Panics
 /// If there are not as many numbers of both.
@@ -23,7 +23,7 @@ fn co_moment(a: &[f64], mean_a: f64, b: &[f64], mean_b: f64) -> f64 {
     a.iter().zip(b).map(|(a, b)| (a - mean_a) * (b - mean_b)).sum()
 }
 
-/// Returns Spearman's (1904) rank correlation: Pearson's correlation of the ranks, with mean ranks for ties. `None` as for
+/// Spearman's (1904) rank correlation: Pearson's correlation of the ranks, with mean ranks for ties. `None` as for
 /// [`pearson`].
 ///
 /// # Panics
@@ -32,7 +32,7 @@ pub fn spearman(x: &[f64], y: &[f64]) -> Option<f64> {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Returns the correlation of the items' means of x over one half of the prompts with those of y over the other half, as the mean of
+/// The correlation of the items' means of x over one half of the prompts with those of y over the other half, as the mean of
 /// both ways round: what x tells of y on other prompts. That of y with itself is its split-half reliability, which is as much as any
 /// measurement can tell. `x[i][p]` and `y[i][p]` are item i measured on prompt p; every second prompt is of the second half. `None`
 /// without a correlation, or if items were measured on different numbers of prompts.
@@ -41,7 +41,7 @@ pub fn correlation_on_other_prompts(correlation: Correlation, x: &[Vec<f64>], y:
     correlation_of_drawn(correlation, [x, y], &items, &halves)
 }
 
-/// Returns the 95 % interval of [`correlation_on_other_prompts`] for other items and other prompts: the middle of the correlations of
+/// The 95 % interval of [`correlation_on_other_prompts`] for other items and other prompts: the middle of the correlations of
 /// items and prompts of each half that are drawn with replacement, each independently of the others, the same ones for both
 /// measurements (Owen 2007, "The pigeonhole bootstrap"). So it is wide where a single item decides the correlation. `None`
 /// as for the correlation, and of fewer than four prompts.

@@ -63,22 +63,22 @@ impl Histogram {
         }
     }
 
-    /// Returns the number of finite numbers.
+    /// The number of finite numbers.
     pub fn n(&self) -> u64 {
         (ZERO..=BEYOND).map(|slot| self.magnitudes(slot)).sum()
     }
 
-    /// Returns the number of zeros.
+    /// The number of zeros.
     pub fn zeros(&self) -> u64 {
         self.magnitudes(ZERO)
     }
 
-    /// Returns the number of NaNs and infinities.
+    /// The number of NaNs and infinities.
     pub fn non_finite(&self) -> u64 {
         self.magnitudes(NOT_FINITE)
     }
 
-    /// Returns the `q`-quantile of the magnitudes, interpolated as by [`quantile`](super::quantile) and within a factor
+    /// The `q`-quantile of the magnitudes, interpolated as by [`quantile`](super::quantile) and within a factor
     /// of 1 ± 2^-8 of the exact one between 2^-30 and 2^20. Smaller magnitudes count as 2^-31, larger ones as 2^20.
     /// `None` without finite numbers, or if `q` is outside 0..=1.
     pub fn quantile(&self, q: f64) -> Option<f64> {
@@ -93,12 +93,12 @@ impl Histogram {
         Some(low + (rank - below as f64) * (high - low))
     }
 
-    /// Returns the median of the magnitudes.
+    /// The median of the magnitudes.
     pub fn median(&self) -> Option<f64> {
         self.quantile(0.5)
     }
 
-    /// Returns the share of finite numbers x with |x - centre| > distance. Approximate: numbers of the bin with a limit
+    /// The share of finite numbers x with |x - centre| > distance. Approximate: numbers of the bin with a limit
     /// count as spread evenly over the bin, magnitudes below 2^-30 count as zero, and those from 2^20 on as beyond any
     /// limit. `None` without finite numbers, if `centre` or `distance` is NaN, or if `distance` is negative.
     pub fn share_beyond(&self, centre: f64, distance: f64) -> Option<f64> {
@@ -113,7 +113,7 @@ impl Histogram {
         Some((above + below) / n as f64)
     }
 
-    /// Returns the complementary cumulative distribution of the magnitudes: for each bin that is not empty, in
+    /// The complementary cumulative distribution of the magnitudes: for each bin that is not empty, in
     /// ascending order, its lower edge and the share of finite numbers of at least that magnitude. Zeros and magnitudes
     /// below 2^-30 have no point, but count in the denominator.
     pub fn ccdf(&self) -> Vec<(f64, f64)> {
@@ -139,7 +139,7 @@ impl Histogram {
         self.count(0, slot) + self.count(1, slot)
     }
 
-    /// Returns the magnitude with a rank, counted from 0 for the smallest.
+    /// The magnitude with a rank, counted from 0 for the smallest.
     fn ranked(&self, rank: u64) -> f64 {
         let mut seen = 0;
         for slot in ZERO..=BEYOND {
@@ -162,12 +162,12 @@ impl Histogram {
     }
 }
 
-/// Returns the smallest magnitude of a bin, or of [`BEYOND`].
+/// The smallest magnitude of a bin, or of [`BEYOND`].
 fn lower_edge(slot: usize) -> f64 {
     f64::from(f32::from_bits(((slot - FIRST_BIN) as u32 + FIRST_CODE) << SHIFT))
 }
 
-/// Returns the magnitude that represents a slot.
+/// The magnitude that represents a slot.
 fn middle(slot: usize) -> f64 {
     match slot {
         ZERO => 0.0,

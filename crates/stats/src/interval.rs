@@ -18,7 +18,7 @@ pub(super) const NO_WIDTH: f64 = 1e-12;
 /// may not end there.
 const MANY: f64 = 200.0;
 
-/// Returns a quantile of Student's distribution. For many degrees of freedom ν it uses the first term of the expansion
+/// A quantile of Student's distribution. For many degrees of freedom ν it uses the first term of the expansion
 /// about the normal quantile, z + (z³ + z) / 4ν, which is exact to 10⁻⁵ there.
 pub(super) fn student_quantile(level: f64, freedom: f64) -> Option<f64> {
     if freedom < MANY {
@@ -28,7 +28,7 @@ pub(super) fn student_quantile(level: f64, freedom: f64) -> Option<f64> {
     Some(z + (z.powi(3) + z) / (4.0 * freedom))
 }
 
-/// Returns the two-sided p-value of a value of Student's distribution; `None` for no number, as the quotient of two infinities.
+/// The two-sided p-value of a value of Student's distribution; `None` for no number, as the quotient of two infinities.
 pub(super) fn two_sided_p(t: f64, freedom: f64) -> Option<f64> {
     let distribution = StudentsT::new(0.0, 1.0, freedom).ok()?;
     (!t.is_nan()).then(|| (2.0 * distribution.cdf(-t.abs())).min(1.0))
@@ -55,18 +55,18 @@ impl Interval {
         (self.lo..=self.hi).contains(&x)
     }
 
-    /// Returns the part of the interval from `least` to `most`: what is measured cannot be elsewhere.
+    /// The part of the interval from `least` to `most`: what is measured cannot be elsewhere.
     pub fn within(self, least: f64, most: f64) -> Self {
         Self { lo: self.lo.clamp(least, most), hi: self.hi.clamp(least, most) }
     }
 
-    /// Returns 1 if the interval is above zero and -1 if it is below; 0 if it contains zero.
+    /// 1 if the interval is above zero and -1 if it is below; 0 if it contains zero.
     pub fn side(&self) -> i32 {
         i32::from(self.lo > 0.0) - i32::from(self.hi < 0.0)
     }
 }
 
-/// Returns the two-sided p-value of a value other than the estimate, from the estimate and its 95 % interval, as if the estimate
+/// The two-sided p-value of a value other than the estimate, from the estimate and its 95 % interval, as if the estimate
 /// were normal (Altman and Bland 2011, "How to obtain the P value from a confidence interval").
 pub fn p_of_interval(estimate: f64, interval: Interval, value: f64) -> f64 {
     let normal = Normal::standard();
@@ -93,7 +93,7 @@ pub fn student(replicates: &[f64]) -> Option<MeanTest> {
     Some(MeanTest { interval: Interval { lo: mean - half, hi: mean + half }, p: two_sided_p(mean / error, freedom)? })
 }
 
-/// Returns the Wilson (1927) score interval of a proportion after `hits` in `n` trials:
+/// The Wilson (1927) score interval of a proportion after `hits` in `n` trials:
 /// (p + z²/2n ± z √(p(1−p)/n + z²/4n²)) / (1 + z²/n), with z the normal quantile of [`LEVEL`].
 ///
 /// Unlike p ± z·SE it stays within 0..=1 and is useful at 0 and n hits. Without trials it is 0..=1.
@@ -108,7 +108,7 @@ pub fn wilson(hits: usize, n: usize) -> Interval {
     score_interval(hits as f64 / n as f64, n as f64)
 }
 
-/// Returns the Wilson interval for trials in groups of similar trials, each given as (hits, trials).
+/// The Wilson interval for trials in groups of similar trials, each given as (hits, trials).
 ///
 /// The number of trials is divided by the design effect (Kish 1965; with Wilson's interval: Dean & Pagano 2015), the
 /// variance of the proportion between groups over that of independent trials. The effective number is between the
@@ -143,7 +143,7 @@ fn score_interval(p: f64, trials: f64) -> Interval {
     Interval { lo: if p == 0.0 { 0.0 } else { centre - half }, hi: if p == 1.0 { 1.0 } else { centre + half } }
 }
 
-/// Returns p-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level
+/// P-values adjusted by Holm's (1979) step-down correction, in the given order, to be compared with the level
 /// for the whole family of tests. The i-th smallest of m becomes the running maximum of (m − i + 1)·p, at most 1.
 ///
 /// # Panics

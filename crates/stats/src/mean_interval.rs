@@ -27,7 +27,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// Returns the moments of at least [`LEAST_PROMPTS`] finite numbers that are not all equal.
+    /// The moments of at least [`LEAST_PROMPTS`] finite numbers that are not all equal.
     fn of(numbers: &[f64]) -> Option<Self> {
         let mean = mean(numbers).filter(|mean| numbers.len() >= LEAST_PROMPTS && mean.is_finite())?;
         let n = numbers.len() as f64;
@@ -43,14 +43,14 @@ impl Sample {
         (self.variance / self.n).sqrt()
     }
 
-    /// Returns the interval at a level, such as [`LEVEL`].
+    /// The interval at a level, such as [`LEVEL`].
     fn interval(&self, level: f64) -> Option<Interval> {
         let (below, above) = reach(level, self.n, self.skewness)?;
         let error = self.standard_error();
         Some(Interval { lo: self.mean - below * error, hi: self.mean + above * error })
     }
 
-    /// Returns the two-sided p-value of the hypothesis that the mean is 0.
+    /// The two-sided p-value of the hypothesis that the mean is 0.
     fn p(&self) -> Option<f64> {
         let t = self.mean / self.standard_error();
         let g = self.skewness / self.n.sqrt();
@@ -59,7 +59,7 @@ impl Sample {
     }
 }
 
-/// Returns how many standard errors the interval of `n` numbers at a level reaches below and above their mean.
+/// How many standard errors the interval of `n` numbers at a level reaches below and above their mean.
 fn reach(level: f64, n: f64, skewness: f64) -> Option<(f64, f64)> {
     let t = student_quantile(0.5 + level / 2.0, n - 1.0)?;
     let g = skewness / n.sqrt();
@@ -75,7 +75,7 @@ fn without_skewness(y: f64, g: f64) -> f64 {
     }
 }
 
-/// Returns how many standard errors a mean of `n` numbers must be from 0, on its worse side, to be detected with
+/// How many standard errors a mean of `n` numbers must be from 0, on its worse side, to be detected with
 /// [`POWER`].
 fn detectable_errors(n: f64, skewness: f64) -> Option<f64> {
     let (below, above) = reach(LEVEL, n, skewness)?;
@@ -98,7 +98,7 @@ pub fn test_mean(numbers: &[f64]) -> Option<MeanTest> {
     Some(MeanTest { interval: sample.interval(LEVEL)?, p: sample.p()? })
 }
 
-/// Returns the interval of one of `count` means whose intervals are to hold together with [`LEVEL`]: each has the level
+/// The interval of one of `count` means whose intervals are to hold together with [`LEVEL`]: each has the level
 /// 1 − (1 − [`LEVEL`]) / `count` (Bonferroni). `None` as for [`test_mean`].
 pub fn simultaneous_interval(numbers: &[f64], count: usize) -> Option<Interval> {
     Sample::of(numbers)?.interval(1.0 - (1.0 - LEVEL) / count.max(1) as f64)
@@ -117,7 +117,7 @@ pub fn test_ratio(groups: &[(f64, f64)]) -> Option<MeanTest> {
     test_mean(&linear)
 }
 
-/// Returns the smallest true mean, in the unit of the numbers, that [`test_mean`] of as many numbers with their variance
+/// The smallest true mean, in the unit of the numbers, that [`test_mean`] of as many numbers with their variance
 /// and skewness detects with a probability of 80 %. `None` as [`test_mean`].
 pub fn smallest_detectable(numbers: &[f64]) -> Option<f64> {
     let sample = Sample::of(numbers)?;
@@ -130,7 +130,7 @@ mod tests {
     use crate::Rng;
     use proptest::prelude::*;
 
-    /// Returns the share of 2,000 samples whose interval holds the true mean.
+    /// The share of 2,000 samples whose interval holds the true mean.
     fn coverage(n: usize, truth: f64, draw: impl Fn(&mut Rng) -> f64) -> f64 {
         let mut rng = Rng::new(n as u64, "coverage of means");
         let mut covered = 0;

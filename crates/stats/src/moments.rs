@@ -3,7 +3,7 @@
 use super::simd::{central_powers, sum};
 use serde::{Deserialize, Serialize};
 
-/// Returns the mean of numbers; `None` without numbers. Exact if the sum is, unlike the running mean of [`Moments`].
+/// The mean of numbers; `None` without numbers. Exact if the sum is, unlike the running mean of [`Moments`].
 pub fn mean(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64)
 }
@@ -79,27 +79,27 @@ impl Moments {
         self.n += other.n;
     }
 
-    /// Returns the number of numbers.
+    /// The number of numbers.
     pub fn n(&self) -> u64 {
         self.n
     }
 
-    /// Returns the mean; `None` without numbers.
+    /// The mean; `None` without numbers.
     pub fn mean(&self) -> Option<f64> {
         (self.n > 0).then_some(self.mean)
     }
 
-    /// Returns the sample variance Σ (x − mean)² / (n − 1); `None` for fewer than two numbers.
+    /// The sample variance Σ (x − mean)² / (n − 1); `None` for fewer than two numbers.
     pub fn variance(&self) -> Option<f64> {
         (self.n > 1).then(|| self.squares / (self.n - 1) as f64)
     }
 
-    /// Returns the population standard deviation √(Σ (x − mean)² / n); `None` without numbers.
+    /// The population standard deviation √(Σ (x − mean)² / n); `None` without numbers.
     pub fn std(&self) -> Option<f64> {
         (self.n > 0).then(|| (self.squares / self.n as f64).sqrt())
     }
 
-    /// Returns the population kurtosis m₄ / m₂², *not* the excess kurtosis: 3 for normal numbers. `None` if all numbers
+    /// The population kurtosis m₄ / m₂², *not* the excess kurtosis: 3 for normal numbers. `None` if all numbers
     /// are equal.
     pub fn kurtosis(&self) -> Option<f64> {
         (self.squares > 0.0).then(|| self.n as f64 * self.fourths / (self.squares * self.squares))
@@ -114,7 +114,7 @@ impl FromIterator<f64> for Moments {
     }
 }
 
-/// Returns the `q`-quantile of numbers in ascending order, interpolated linearly between neighbours (type 7 of Hyndman
+/// The `q`-quantile of numbers in ascending order, interpolated linearly between neighbours (type 7 of Hyndman
 /// & Fan 1996, the default of R and NumPy).
 ///
 /// # Panics

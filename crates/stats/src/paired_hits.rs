@@ -85,12 +85,12 @@ impl PairedHits {
         Some(Self { n: questions / design_effect, wins, losses, prompts: prompts.len() })
     }
 
-    /// Returns the share of the other model's hits less that of the baseline's.
+    /// The share of the other model's hits less that of the baseline's.
     pub fn difference(&self) -> f64 {
         self.wins - self.losses
     }
 
-    /// Returns the score statistic of a true difference.
+    /// The score statistic of a true difference.
     fn statistic(&self, d: f64) -> f64 {
         let n = self.n;
         let wins = self.n * self.wins;
@@ -108,12 +108,12 @@ impl PairedHits {
         }
     }
 
-    /// Returns the 95 % interval of the difference, within -1..=1.
+    /// The 95 % interval of the difference, within -1..=1.
     pub fn interval(&self) -> Interval {
         Interval { lo: self.end_before(-1.0), hi: self.end_before(1.0) }
     }
 
-    /// Returns the last difference that is not rejected, on the way from the estimate to a bound.
+    /// The last difference that is not rejected, on the way from the estimate to a bound.
     fn end_before(&self, bound: f64) -> f64 {
         let z = normal(0.5 + LEVEL / 2.0);
         if self.statistic(bound).abs() <= z {
@@ -132,7 +132,7 @@ impl PairedHits {
         inside
     }
 
-    /// Returns the two-sided p-value of McNemar's test; 1 if the models agree everywhere.
+    /// The two-sided p-value of McNemar's test; 1 if the models agree everywhere.
     pub fn p(&self) -> f64 {
         if self.n * (self.wins + self.losses) < NORMAL {
             return self.exact_p();
@@ -148,7 +148,7 @@ impl PairedHits {
         (2.0 * fewer).min(1.0)
     }
 
-    /// Returns the smallest true difference that the test detects on so many prompts with a probability of 80 %, if the
+    /// The smallest true difference that the test detects on so many prompts with a probability of 80 %, if the
     /// models disagree as often as here, or as the difference takes. `None` if no difference is large enough.
     pub fn smallest_detectable(&self) -> Option<f64> {
         if !self.detects(self.n, 1.0) {

@@ -85,7 +85,7 @@ impl VarianceComponent {
         Self { variance, freedom }
     }
 
-    /// Returns its term in the denominator of Satterthwaite's degrees of freedom.
+    /// Its term in the denominator of Satterthwaite's degrees of freedom.
     fn satterthwaite_term(self) -> f64 {
         if self.freedom > 0.0 {
             self.variance.powi(2) / self.freedom
@@ -123,7 +123,7 @@ impl VarianceComponents {
         })
     }
 
-    /// Returns the variance of the mean, at least that of seeds alone and that of prompts alone.
+    /// The variance of the mean, at least that of seeds alone and that of prompts alone.
     fn variance(&self) -> f64 {
         let [seeds, prompts, residual] = [self.seeds, self.prompts, self.residual].map(|part| part.variance);
         (seeds + prompts - residual).max(seeds).max(prompts)
@@ -153,7 +153,7 @@ mod tests {
         table
     }
 
-    /// Returns the share of 2,000 samples of 20 prompts whose interval contains the true difference.
+    /// The share of 2,000 samples of 20 prompts whose interval contains the true difference.
     fn coverage(rng: &mut Rng, seeds: usize, of_seed: f64, of_prompt: f64) -> f64 {
         let mut covered = 0;
         for _ in 0..2000 {

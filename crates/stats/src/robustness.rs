@@ -43,7 +43,7 @@ impl Robustness {
     }
 }
 
-/// Returns the largest mean of a column less the smallest.
+/// The largest mean of a column less the smallest.
 fn spread(prompts: &[Vec<f64>], arrangements: usize) -> f64 {
     let mut sums = vec![0.0; arrangements];
     for prompt in prompts {

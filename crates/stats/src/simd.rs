@@ -6,7 +6,7 @@
 
 const LANES: usize = 16;
 
-/// Returns the largest |x|; 0 for an empty slice. NaNs are ignored.
+/// The largest |x|; 0 for an empty slice. NaNs are ignored.
 #[pulp::with_simd(max_magnitude = pulp::Arch::new())]
 #[inline(always)]
 pub fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
@@ -27,14 +27,14 @@ pub fn max_magnitude_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f32 {
     largest
 }
 
-/// Returns the sum, in `f64`.
+/// The sum, in `f64`.
 #[pulp::with_simd(sum = pulp::Arch::new())]
 #[inline(always)]
 pub fn sum_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
     total(x)
 }
 
-/// Returns the sum of |x|, in `f64`.
+/// The sum of |x|, in `f64`.
 #[pulp::with_simd(sum_magnitudes = pulp::Arch::new())]
 #[inline(always)]
 pub fn sum_magnitudes_simd<S: pulp::Simd>(_simd: S, x: &[f32]) -> f64 {
@@ -64,7 +64,7 @@ pub fn add_magnitudes_simd<'a, S: pulp::Simd>(_simd: S, into: &'a mut [f32], x: 
     }
 }
 
-/// Returns the sums of the second, third and fourth powers of x - centre.
+/// The sums of the second, third and fourth powers of x - centre.
 #[pulp::with_simd(central_powers = pulp::Arch::new())]
 #[inline(always)]
 pub fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [f64; 3] {
@@ -127,7 +127,7 @@ pub fn peak_segments_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// Returns the number of larger magnitude; `a` if `b` is NaN, `b` if `a` is NaN.
+/// The number of larger magnitude; `a` if `b` is NaN, `b` if `a` is NaN.
 #[inline(always)]
 pub fn higher_peak(a: f32, b: f32) -> f32 {
     if b.abs() > a.abs() || (b.abs() == a.abs() && b > a) || a.is_nan() {
@@ -168,7 +168,7 @@ fn total(x: &[f32]) -> f64 {
     sum
 }
 
-/// Returns the number of largest magnitude; NaN if there are only NaNs. It makes two passes over a slice in cache,
+/// The number of largest magnitude; NaN if there are only NaNs. It makes two passes over a slice in cache,
 /// because one pass for both signs does not vectorise.
 #[inline(always)]
 fn peak_of(x: &[f32]) -> f32 {
@@ -183,7 +183,7 @@ fn peak_of(x: &[f32]) -> f32 {
     }
 }
 
-/// Returns the largest sign * x; -inf if there are only NaNs.
+/// The largest sign * x; -inf if there are only NaNs.
 #[inline(always)]
 fn most(x: &[f32], sign: f32) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];

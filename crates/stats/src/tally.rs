@@ -46,23 +46,23 @@ impl Tally {
         self.moments.merge(&later.moments);
     }
 
-    /// Returns the largest magnitude; `None` without numbers.
+    /// The largest magnitude; `None` without numbers.
     pub fn max(&self) -> Option<f32> {
         self.top.magnitude(1)
     }
 
-    /// Returns the median magnitude from the histogram, within a factor of 1 ± 2^-8.
+    /// The median magnitude from the histogram, within a factor of 1 ± 2^-8.
     pub fn median(&self) -> Option<f64> {
         self.histogram.median()
     }
 
-    /// Returns the largest magnitude over the median magnitude; `None` if the median is 0.
+    /// The largest magnitude over the median magnitude; `None` if the median is 0.
     pub fn max_over_median(&self) -> Option<f64> {
         let median = self.median().filter(|&median| median > 0.0)?;
         Some(f64::from(self.max()?) / median)
     }
 
-    /// Returns the share of numbers more than `sigmas` population standard deviations from the mean, on either side
+    /// The share of numbers more than `sigmas` population standard deviations from the mean, on either side
     /// (the outliers of Bondarenko et al. 2021, with 6). Read from the histogram, so approximate: numbers of the bin
     /// with a limit, which is under 1 % wide, count as spread evenly over it.
     pub fn share_beyond_sigmas(&self, sigmas: f64) -> Option<f64> {
@@ -87,7 +87,7 @@ impl Top {
         Self { k, magnitudes: Vec::new() }
     }
 
-    /// Returns the `rank`-th largest magnitude, counted from 1; `None` if fewer numbers are kept.
+    /// The `rank`-th largest magnitude, counted from 1; `None` if fewer numbers are kept.
     pub fn magnitude(&self, rank: usize) -> Option<f32> {
         self.magnitudes.get(rank.checked_sub(1)?).copied()
     }

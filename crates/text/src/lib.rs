@@ -4,6 +4,21 @@
 //! through the tokenizer's offsets, so nothing is searched for. White space belongs to the word after it, so that a
 //! token such as " The" belongs to the region of the word: a token is in the region of its first visible byte, or of
 //! its first byte if it is only white space.
+//!
+//! It knows names, files and random numbers, and nothing of models.
+//!
+//! ```
+//! use text::{needle, Haystack, NeedleSpec, Tokenizer};
+//!
+//! let tokenizer = Tokenizer::embedded();
+//! let spec = NeedleSpec { ctx_tok: 256, ..NeedleSpec::default() };
+//! let prompt = needle::build(&spec, 7, tokenizer, &Haystack::Embedded)?;
+//!
+//! // The prompt knows where its answer is.
+//! let needle = &prompt.needles[0];
+//! assert!(tokenizer.decode(&prompt.ids[needle.answer.clone()])?.contains(&needle.value));
+//! # anyhow::Ok(())
+//! ```
 
 use names::Region;
 use std::collections::BTreeSet;

@@ -71,7 +71,7 @@ pub(super) struct HeadsOut<'a> {
     pub(super) best_less_random: Option<Difference>,
 }
 
-/// Returns the changes under conditions that are no rankings of heads, setting by setting and model by model.
+/// The changes under conditions that are no rankings of heads, setting by setting and model by model.
 pub(super) fn condition_changes(frame: &Frame) -> Vec<Change<'_>> {
     let plain = frame.conditions.plain();
     let mut changes = Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn condition_changes(frame: &Frame) -> Vec<Change<'_>> {
     changes
 }
 
-/// Returns the changes without the best heads of rankings, setting by setting and model by model.
+/// The changes without the best heads of rankings, setting by setting and model by model.
 pub(super) fn heads_out_changes(frame: &Frame) -> Vec<HeadsOut<'_>> {
     let mut changes = Vec::new();
     for place in Place::all(frame) {
@@ -109,7 +109,7 @@ fn change<'a>(frame: &Frame, place: Place<'a>, conditions: &[&'a ConditionFacts]
     })
 }
 
-/// Returns where the answer's log-probability in patched passes lies between the corrupted prompt, 0, and the clean one, 1: a ratio
+/// Where the answer's log-probability in patched passes lies between the corrupted prompt, 0, and the clean one, 1: a ratio
 /// of means over prompts, with its interval.
 pub(super) fn recovered(frame: &Frame, change: &Change) -> Option<(f64, Option<Interval>)> {
     let corrupted = frame.conditions.corrupted().filter(|corrupted| *corrupted != change.condition.name)?;

@@ -68,7 +68,7 @@ impl HeadCost {
     }
 }
 
-/// Returns the costs of all heads of a model, if the run took out each head by itself.
+/// The costs of all heads of a model, if the run took out each head by itself.
 fn costs(frame: &Frame, model: &str) -> Vec<HeadCost> {
     let each = frame.conditions.each_head();
     let mut costs = Vec::new();
@@ -94,7 +94,7 @@ pub(super) fn dearest_first(frame: &Frame, model: &str) -> Vec<HeadCost> {
     costs
 }
 
-/// Returns the rows of `heads.csv`.
+/// The rows of `heads.csv`.
 pub(super) fn head_rows(frame: &Frame) -> Vec<HeadRow> {
     let mut rows = Vec::new();
     for model in &frame.models {

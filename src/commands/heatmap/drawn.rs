@@ -70,7 +70,7 @@ pub(super) fn rows_in_words(frame: &Frame) -> String {
     }
 }
 
-/// Returns the drawn heads, by layer in the order of the models, or one by one in the order of the list.
+/// The drawn heads, by layer in the order of the models, or one by one in the order of the list.
 fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
     let mut drawn: Vec<(&DrawnHead, Vec<usize>)> = Vec::new();
     for at in &frame.found.drawn {
@@ -88,7 +88,7 @@ fn drawn(frame: &Frame, by_head: bool) -> Vec<Drawn<'_>> {
     rows
 }
 
-/// Returns the mean of a metric over heads.
+/// The mean of a metric over heads.
 fn mean_over(frame: &Frame, drawn: &Drawn<'_>, number: Number<'_>) -> Option<f64> {
     let mut numbers = Vec::new();
     for (at, values) in frame.heads(number, &[of_model(drawn.model), under(drawn.condition)]) {

@@ -10,7 +10,7 @@ use names::HeadPlace;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Returns the name of a pass in the names of its maps: its model's short name and its condition.
+/// The name of a pass in the names of its maps: its model's short name and its condition.
 fn name_of_pass(run: &Run, at: &PassKey) -> String {
     let condition = run.setup().conditions[at.condition].column().map_or(String::new(), |name| format!("-{name}"));
     let model = run.frame.short_name(&run.setup().models[at.model].name);
@@ -18,7 +18,7 @@ fn name_of_pass(run: &Run, at: &PassKey) -> String {
     format!("{model}{condition}").replace(|c: char| !c.is_alphanumeric() && !"._-".contains(c), "_")
 }
 
-/// Returns the name of one of several maps: `diff-layer2-head0-a1`.
+/// The name of one of several maps: `diff-layer2-head0-a1`.
 fn name_of_map(pass: &str, place: &str, quantity: RowQuantity) -> String {
     let map = match quantity {
         RowQuantity::Effective => "effective".to_owned(),

@@ -36,7 +36,7 @@ pub(super) struct Distribution {
     pub(super) p95: f64,
 }
 
-/// Returns lambda of every layer; empty without differential attention, or if it depends on tokens and there is no tokenizer.
+/// Lambda of every layer; empty without differential attention, or if it depends on tokens and there is no tokenizer.
 pub(super) fn by_layer(opened: OpenedModel) -> Result<Vec<LayerLambda>> {
     let config = opened.config.clone();
     let mut layers = Vec::new();

@@ -74,7 +74,7 @@ fn contexts(stages: &[Stage]) -> Vec<(f64, String)> {
     contexts
 }
 
-/// Returns the seeds of the runs that have begun.
+/// The seeds of the runs that have begun.
 fn seeds(study: &Study) -> Vec<String> {
     let begun = study.records.values(Column::Replicate);
     study.spec.seeds().iter().filter(|&&seed| begun.contains(&Value::Int(seed))).map(u64::to_string).collect()
@@ -88,7 +88,7 @@ fn in_words(seeds: &[String]) -> String {
     }
 }
 
-/// Returns the mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its
+/// The mean of the runs that have got furthest, with a band from the lowest to the highest; for one run, its
 /// points.
 fn line(name: &str, mut runs: Vec<Vec<CurvePoint>>) -> Line {
     let longest = runs.iter().map(Vec::len).max().unwrap_or(0);

@@ -213,7 +213,7 @@ fn sinks(frame: &Frame) -> Option<Table> {
         .trimmed()
 }
 
-/// Returns the kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
+/// The kind of a sink; `value_norm` is the norm of the first token's value over the mean one.
 fn kind_of_sink(share: f64, value_norm: f64) -> &'static str {
     if share > SINK_SHARE && value_norm < NULL_VALUE {
         "null"

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Columns whose values are different kinds of measurement, never to be averaged over.
 const KINDS: [Column; 6] = [Column::Model, Column::Task, Column::Rows, Column::Condition, Column::Bits, Column::Scope];
 
-/// Returns the columns that there is a row for each value of: those asked for, and those whose values are different kinds of
+/// The columns that there is a row for each value of: those asked for, and those whose values are different kinds of
 /// measurement.
 ///
 /// # Errors

@@ -116,7 +116,7 @@ pub(super) fn input_of(record: &RecordRef<'_>) -> usize {
     record.identity.input.unwrap_or(0)
 }
 
-/// Returns the input of a record, and its number in it, from 1.
+/// The input of a record, and its number in it, from 1.
 pub(super) fn place_of<'i>(record: &RecordRef<'_>, inputs: &'i [(Input, Counts)]) -> (&'i Input, usize) {
     let input = input_of(record);
     let before: usize = inputs[..input].iter().map(|(_, counts)| counts.records).sum();

@@ -169,7 +169,7 @@ fn flatten(place: String, value: &Value, leaves: &mut BTreeMap<String, String>) 
     }
 }
 
-/// Returns a fact without the rest of a hash or of a long text.
+/// A fact without the rest of a hash or of a long text.
 fn shortened(what: &str, text: &str) -> String {
     let longest = if what.ends_with("_sha256") && !text.contains(", ") { HASH_DIGITS } else { LONGEST };
     match text.char_indices().nth(longest) {

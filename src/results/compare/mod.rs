@@ -126,7 +126,7 @@ pub fn compare(request: &Request) -> Result<Comparison> {
     Ok(Comparison { inputs, differences: checked.differences, pairings, groups, rows, notes })
 }
 
-/// Returns a record in words, without the columns of `but`: `accuracy · model=diff ctx_tok=4096 seed=17`.
+/// A record in words, without the columns of `but`: `accuracy · model=diff ctx_tok=4096 seed=17`.
 fn described(record: &RecordRef<'_>, but: &[Column]) -> String {
     let region = record.quantity.region.as_deref().filter(|_| !but.contains(&Column::Region));
     let mut text = format!("{} ·", metric_name(&record.quantity.metric, region));

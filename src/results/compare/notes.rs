@@ -58,7 +58,7 @@ pub(super) fn note_rows(rows: &[Row], request: &Request, groups: &[Column], note
     }
 }
 
-/// Returns a note on the units of intervals, where models are replicates.
+/// A note on the units of intervals, where models are replicates.
 fn seeds_note(least: usize, most: usize) -> String {
     let seeds = plural(most, "training seed");
     let count = if least == most { seeds } else { format!("{least} to {seeds}") };

@@ -112,7 +112,7 @@ impl FromStr for MetricName {
     }
 }
 
-/// Returns the metric and region that tables print under a heading: `noise in output`.
+/// The metric and region that tables print under a heading: `noise in output`.
 fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'static str>)> {
     let regions = [None].into_iter().chain(Region::ALL.map(|region| Some(region.name())));
     let mut named = regions.flat_map(|region| metric::ALL.iter().map(move |metric| (metric, region)));
@@ -191,7 +191,7 @@ impl FromStr for Where {
 const MOST_SHOWN: usize = 24;
 
 impl Request {
-    /// Returns the request with its conditions and groups read as those of records.
+    /// The request with its conditions and groups read as those of records.
     ///
     /// # Errors
     /// A usage error for what is no condition or no column.
@@ -208,7 +208,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Returns the column whose values are compared, if not the inputs are.
+    /// The column whose values are compared, if not the inputs are.
     pub(super) fn compared(&self) -> Option<Column> {
         self.by.or(self.replicates.as_ref().map(|_| Column::Model))
     }
@@ -220,7 +220,7 @@ impl Request {
             || self.wheres.iter().any(|condition| condition.column == column)
     }
 
-    /// Returns the rank of a quantity among those selected, the headline ones unless metrics are named; `None` if it is not.
+    /// The rank of a quantity among those selected, the headline ones unless metrics are named; `None` if it is not.
     pub(super) fn rank(&self, quantity: &Quantity) -> Option<usize> {
         let Quantity { metric, region, .. } = quantity;
         let region = region.as_deref();
@@ -289,7 +289,7 @@ impl Request {
         self.wheres.iter().any(|condition| condition.column == column && condition.value() == value)
     }
 
-    /// Returns the request with the full names of models for short ones. A full name means that model alone.
+    /// The request with the full names of models for short ones. A full name means that model alone.
     pub(super) fn with_full_names(&self, records: &Records) -> Self {
         let failed = records.failures.iter().map(|record| &*record.identity);
         let models: BTreeSet<&str> = records.identities().chain(failed).map(|id| id.model.as_str()).collect();

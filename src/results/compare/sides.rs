@@ -78,7 +78,7 @@ fn varying(selected: &[RecordRef<'_>]) -> String {
     columns.join(", ")
 }
 
-/// Returns the values of the compared column in words; models by their short names.
+/// The values of the compared column in words; models by their short names.
 fn names_of(by: Column, values: &[Option<Value<'_>>]) -> Vec<Compared> {
     let listed: Vec<String> = values.iter().map(|&value| shown(value)).collect();
     match by {
@@ -91,7 +91,7 @@ fn names_of(by: Column, values: &[Option<Value<'_>>]) -> Vec<Compared> {
     }
 }
 
-/// Returns the columns in which the records of a pair may differ when a column is compared.
+/// The columns in which the records of a pair may differ when a column is compared.
 fn freed(by: Column, baseline: &[RecordRef<'_>], other: &[RecordRef<'_>]) -> Vec<Column> {
     let mut free = by.freed();
     // The same prompts but for what is compared have the same seeds on both sides.
@@ -101,7 +101,7 @@ fn freed(by: Column, baseline: &[RecordRef<'_>], other: &[RecordRef<'_>]) -> Vec
     free
 }
 
-/// Returns the values of a column that are compared: at least two, the baseline first, the others in the order in which they
+/// The values of a column that are compared: at least two, the baseline first, the others in the order in which they
 /// first come.
 fn compared_values<'a>(
     selected: &[RecordRef<'a>],
@@ -136,7 +136,7 @@ fn compared_values<'a>(
     Ok(values)
 }
 
-/// Returns the values of a column in the order in which they first come.
+/// The values of a column in the order in which they first come.
 ///
 /// # Errors
 /// A usage error if there are too many.
@@ -157,7 +157,7 @@ fn in_order<'a>(selected: &[RecordRef<'a>], by: Column) -> Result<Vec<Option<Val
     Ok(first.into_iter().map(|(value, _)| value).collect())
 }
 
-/// Returns the names of the first input and of another, and the columns in which the records of a pair may differ: their models
+/// The names of the first input and of another, and the columns in which the records of a pair may differ: their models
 /// are compared with each other where each has only one, and inputs model by model otherwise.
 fn two_inputs(
     inputs: &[(Input, Counts)],

@@ -120,7 +120,7 @@ impl Content {
         }
     }
 
-    /// Returns a field as runs write it, whether Python, R or a spreadsheet wrote it: `True`, `1.0`, `NA`, `0,5`. `None` if it is
+    /// A field as runs write it, whether Python, R or a spreadsheet wrote it: `True`, `1.0`, `NA`, `0,5`. `None` if it is
     /// nothing of that kind.
     fn as_written(self, field: &str, sign: DecimalSign) -> Option<Cow<'_, str>> {
         let field = if matches!(self, Self::Text | Self::OptionalText) { field } else { field.trim() };
@@ -141,7 +141,7 @@ impl Content {
     }
 }
 
-/// Returns a whole number that was written as a floating-point one.
+/// A whole number that was written as a floating-point one.
 fn whole(text: &str) -> Option<String> {
     let number: f64 = text.parse().ok()?;
     (number >= 0.0 && number.fract() == 0.0).then(|| format!("{number:.0}"))

@@ -27,7 +27,7 @@ impl Bin {
     }
 }
 
-/// Returns the bin of a position: from a power of two to the last position before the next one. 0 has a bin of its own.
+/// The bin of a position: from a power of two to the last position before the next one. 0 has a bin of its own.
 fn bin_of(position: u32) -> Bin {
     match position.checked_ilog2() {
         None => Bin { first: 0, last: 0 },
@@ -35,18 +35,18 @@ fn bin_of(position: u32) -> Bin {
     }
 }
 
-/// Returns the bins of these positions, in order.
+/// The bins of these positions, in order.
 pub(crate) fn bins(positions: impl Iterator<Item = u32>) -> Vec<Bin> {
     positions.map(bin_of).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Returns the groups that count as independent: windows if there are at least six, otherwise blocks of 256 scored tokens.
+/// The groups that count as independent: windows if there are at least six, otherwise blocks of 256 scored tokens.
 pub(crate) fn groups(windows: &[ScoredWindow]) -> Vec<&[ScoredToken]> {
     let size = if windows.len() < ENOUGH_WINDOWS { BLOCK_TOK } else { usize::MAX };
     windows.iter().flat_map(|window| window.tokens.chunks(size)).collect()
 }
 
-/// Returns the mean negative log-likelihood in nats of the tokens that `keep` keeps, with equal weight for every token; its
+/// The mean negative log-likelihood in nats of the tokens that `keep` keeps, with equal weight for every token; its
 /// interval is over groups. `None` if it keeps none.
 pub(crate) fn mean_nll(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) -> bool) -> Option<Estimate> {
     let mut sums = Vec::new();
@@ -57,7 +57,7 @@ pub(crate) fn mean_nll(groups: &[&[ScoredToken]], keep: impl Fn(&ScoredToken) ->
     of_sums(&sums)
 }
 
-/// Returns the mean of b - a over the tokens of `a` that `keep` keeps; the windows must be [`comparable`].
+/// The mean of b - a over the tokens of `a` that `keep` keeps; the windows must be [`comparable`].
 pub(crate) fn mean_difference(
     a: &[&[ScoredToken]],
     b: &[&[ScoredToken]],

@@ -137,7 +137,7 @@ impl Tokens {
         others.filter_map(move |other| Some((first?, other))).filter(|(a, b)| comparable(&a.windows, &b.windows))
     }
 
-    /// Returns the difference between `other` and `self` over the tokens that `keep` accepts.
+    /// The difference between `other` and `self` over the tokens that `keep` accepts.
     pub(crate) fn to_first(&self, other: &Scored, keep: impl Fn(&ScoredToken) -> bool) -> Option<Estimate> {
         let (first, other) = self.others().find(|(_, known)| std::ptr::eq(*known, other))?;
         mean_difference(&groups(&first.windows), &groups(&other.windows), keep)

@@ -24,7 +24,7 @@ impl Trace {
         Self { rows, ..Self::default() }
     }
 
-    /// Returns the trace of a pass that begins with the token at position `first`.
+    /// The trace of a pass that begins with the token at position `first`.
     pub(super) fn from(self, first: usize) -> Self {
         Self { first, ..self }
     }

@@ -33,7 +33,7 @@ pub fn is_spec(model: &str) -> bool {
     model.starts_with(PREFIX)
 }
 
-/// Returns the local folder of a model, or the file that is named, after downloading what the cache lacks, by the
+/// The local folder of a model, or the file that is named, after downloading what the cache lacks, by the
 /// [variables](Hub::from_vars) of the Python library.
 ///
 /// # Errors
@@ -58,7 +58,7 @@ pub struct Hub {
 /// Values of variables that are true.
 const TRUE: [&str; 4] = ["1", "ON", "YES", "TRUE"];
 
-/// Returns a path with `~` at its beginning, `$NAME` and `${NAME}` replaced, where they stand for something: no shell does so in the
+/// A path with `~` at its beginning, `$NAME` and `${NAME}` replaced, where they stand for something: no shell does so in the
 /// files in which services and images set variables.
 fn expanded(path: &str, var: impl Fn(&str) -> Option<String>, home: Option<&Path>) -> PathBuf {
     let mut parts = path.split('$');

@@ -23,7 +23,7 @@ pub(super) const HEAD_ROWS: usize = 4096;
 pub(crate) const LOGIT_POSITIONS: usize = 128;
 
 impl ModelConfig {
-    /// Returns a generous bound on the memory of one forward pass over `ctx_tok` tokens, without the weights, in bytes:
+    /// A generous bound on the memory of one forward pass over `ctx_tok` tokens, without the weights, in bytes:
     /// the residual stream, queries, keys, values and outputs of a layer, the hidden layer of the rows that pass an MLP at
     /// once (in a mixture, as if all chose one expert), a tile of attention rows of every head, logits, and a packed copy of
     /// the largest weight.
@@ -55,7 +55,7 @@ impl ModelConfig {
         4 * (self.layers.len() * self.key_value_width() * ctx_tok) as u64
     }
 
-    /// Returns a generous bound on the memory that attribution takes besides the keys and values, in bytes, if `rows` rows of a prompt
+    /// A generous bound on the memory that attribution takes besides the keys and values, in bytes, if `rows` rows of a prompt
     /// are differentiated: in one layer, the maps of these rows, the hidden layer and their gradients, and the residual stream at
     /// every site.
     pub fn gradient_bytes(&self, tokens: usize, rows: usize) -> u64 {

@@ -58,7 +58,7 @@ impl TokenizerSource {
         Ok(Self::Own(Arc::new(Tokenizer::open(folder, &options.tokenizer())?)))
     }
 
-    /// Returns the tokenizer, or an error that says why the model has none.
+    /// The tokenizer, or an error that says why the model has none.
     fn tokenizer(&self, model: &str) -> Result<&Tokenizer> {
         match self {
             Self::BuiltIn => Ok(Tokenizer::embedded()),

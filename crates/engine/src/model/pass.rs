@@ -157,7 +157,7 @@ impl ResidualProbe for Sites {
     }
 }
 
-/// Returns for each row whether its output in the last layer is needed.
+/// For each row whether its output in the last layer is needed.
 fn needed_rows(prompt: &Prompt, stream: &Stream<'_>) -> Vec<bool> {
     let mut needed = vec![false; prompt.ids.len()];
     prompt.queries.iter().flat_map(|query| query.rows()).for_each(|row| needed[row] = true);

@@ -171,7 +171,7 @@ impl GrowingTable {
         Self { rotary: rotary.clone(), short: RwLock::new(empty.clone()), long: RwLock::new(empty) }
     }
 
-    /// Returns a table of at least `positions` positions, with the frequencies of a context of that length.
+    /// A table of at least `positions` positions, with the frequencies of a context of that length.
     pub(super) fn with_positions(&self, positions: usize) -> Arc<RopeTable> {
         let table = if self.rotary.is_long(positions) { &self.long } else { &self.short };
         let current = table.read().expect("no panic holds this lock").clone();

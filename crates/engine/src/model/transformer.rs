@@ -113,7 +113,7 @@ impl Transformer {
         }
     }
 
-    /// Returns a copy with a context of `ctx_tok` tokens, for measuring rotary models beyond their trained context.
+    /// A copy with a context of `ctx_tok` tokens, for measuring rotary models beyond their trained context.
     pub fn with_context(&self, ctx_tok: usize) -> Self {
         let mut longer = self.clone();
         longer.config.max_ctx_tok = ctx_tok;

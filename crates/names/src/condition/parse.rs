@@ -119,7 +119,7 @@ impl<'a> Arguments<'a> {
         Ok((of, rows))
     }
 
-    /// Returns the treatment if no arguments are left.
+    /// The treatment if no arguments are left.
     fn end(self, treatment: Treatment) -> Result<Treatment, String> {
         match (self.words.last(), self.settings.first()) {
             (Some(word), _) => Err(format!("`{word}` is unexpected")),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{distinct, joined, LayersAndHeads, Region};
 
-/// Returns the name of a condition in words; what is no condition stays as it is.
+/// The name of a condition in words; what is no condition stays as it is.
 pub fn condition_words(name: &str) -> String {
     name.parse::<Condition>().map_or_else(|_| name.to_owned(), |condition| condition.words())
 }

@@ -156,7 +156,7 @@ impl ChatTemplate {
         Ok(Around { before: before.to_owned(), after, opening })
     }
 
-    /// Returns the text behind a user's message, with this reply of the assistant or with none.
+    /// The text behind a user's message, with this reply of the assistant or with none.
     pub(super) fn behind_user(&self, reply: Option<Value>, args: &[(&str, Value)]) -> Result<Option<String>> {
         let add_generation_prompt = reply.is_none();
         let messages: Vec<Value> = std::iter::once(message("user", MARK)).chain(reply).collect();

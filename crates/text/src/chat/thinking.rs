@@ -24,7 +24,7 @@ const CHANNEL: &str = "<|channel|>";
 const ANSWER: &str = "ANSWER of the assistant.";
 const REASONING: &str = "REASONING of the assistant.";
 
-/// Returns the text that has to come between a generation prompt and an answer; `None` for most templates.
+/// The text that has to come between a generation prompt and an answer; `None` for most templates.
 ///
 /// # Errors
 /// If the template takes too long, or too much memory.
@@ -35,7 +35,7 @@ pub(super) fn opening(template: &ChatTemplate, after: &str) -> Result<Option<Str
     Ok(before_answer(template, after)?.filter(|text| text.starts_with(CHANNEL)))
 }
 
-/// Returns the text that the template writes between a generation prompt and an answer.
+/// The text that the template writes between a generation prompt and an answer.
 fn before_answer(template: &ChatTemplate, after: &str) -> Result<Option<String>> {
     let behind = template.behind_user(Some(json!({ "role": "assistant", "content": ANSWER })), &[])?;
     Ok(behind.and_then(|behind| Some(behind.strip_prefix(after)?.split_once(ANSWER)?.0.to_owned())))

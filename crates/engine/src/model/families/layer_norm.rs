@@ -25,7 +25,7 @@ pub(super) fn gpt_neo(mut config: ModelConfig, raw: &Raw<'_>) -> Result<ModelCon
     Ok(config.windowed(Some(window), |layer| local[layer]))
 }
 
-/// Returns for each layer of GPT-Neo whether it has a window, from `attention_types`: lists of kinds and how often each is
+/// For each layer of GPT-Neo whether it has a window, from `attention_types`: lists of kinds and how often each is
 /// repeated.
 fn local_layers(raw: &Raw<'_>, layers: usize) -> Result<Vec<bool>> {
     let default = vec![json!([["global", "local"], 12])];

@@ -194,7 +194,7 @@ impl<'a> Raw<'a> {
         })
     }
 
-    /// Returns for each layer whether it has a window, from `layer_types` or else by the rule of the family.
+    /// For each layer whether it has a window, from `layer_types` or else by the rule of the family.
     pub(super) fn sliding(&self, layers: usize, rule: impl Fn(usize) -> bool) -> Result<Vec<bool>> {
         let Some(list) = self.per_layer("layer_types", layers)? else {
             return Ok((0..layers).map(rule).collect());

@@ -201,7 +201,7 @@ impl Gguf {
         Ok(config.windowed(window, |layer| slides[layer]))
     }
 
-    /// Returns for each layer whether it has a window: from the list in the file, or all but every `period`-th (0: all).
+    /// For each layer whether it has a window: from the list in the file, or all but every `period`-th (0: all).
     fn window_pattern(&self, period: usize, layers: usize) -> Result<Vec<bool>> {
         let name = self.named("attention.sliding_window_pattern");
         if self.is_list(&name) {

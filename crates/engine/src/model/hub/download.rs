@@ -144,7 +144,7 @@ impl Download<'_> {
     }
 
     /// Downloads the weights in safetensors: the file that is named, those of the usual names, or the only one of another name.
-    /// Returns `false` if there are none but GGUF files.
+    /// `false` if there are none but GGUF files.
     fn fetch_weights(&mut self) -> Result<bool> {
         if let Some(file) = &self.spec.file {
             return self.fetch_needed(file).map(|()| true);
