@@ -1,5 +1,5 @@
-//! Passes of one prompt under many conditions: whole passes against passes that share the keys and values before the
-//! first row that a condition changes.
+//! Passes of one prompt under many conditions, and over a text without each of its sentences: whole passes against passes that
+//! share the keys and values before the first row that changes.
 //!
 //! `cargo bench --bench ablate` prints medians and extremes and writes `target/bench/ablate.csv`; `--rounds N` sets the
 //! rounds. Both sides measure accuracy under conditions that take out one head in the rows of the answer, on a prompt of
@@ -26,7 +26,9 @@ const CTX_TOK: usize = 1024;
 #[derive(Serialize)]
 struct Row {
     model: String,
-    conditions: usize,
+    /// Conditions, or sentences.
+    of: &'static str,
+    count: usize,
     ctx_tok: usize,
     rounds: usize,
     cpu: String,
@@ -54,8 +56,13 @@ fn main() -> Result<()> {
     let mut rows = Vec::new();
     for (model, layers, heads) in models {
         for &conditions in &counts {
-            rows.push(measure(&model, (layers, heads), conditions.min(layers * heads), rounds)?);
+            let conditions = conditions.min(layers * heads);
+            let setup = |whole_passes| setup(&model, (layers, heads), conditions, whole_passes);
+            rows.push(measure(&model, "conditions", conditions, [setup(true)?, setup(false)?], rounds)?);
         }
+        let sentences = if is_real() { 24 } else { 4 };
+        let setup = |whole_passes| context(&model, sentences, whole_passes);
+        rows.push(measure(&model, "sentences", sentences, [setup(true)?, setup(false)?], rounds)?);
     }
     write("ablate.csv", &rows)
 }
@@ -90,6 +97,19 @@ fn setup(model: &str, (layers, heads): (usize, usize), conditions: usize, whole_
     Ok(setup)
 }
 
+/// A text of so many sentences, of which each is taken out.
+fn context(model: &str, sentences: usize, whole_passes: bool) -> Result<Setup> {
+    let sentence = "The boats of the old harbour come home at night, and nobody counts them before the morning. ";
+    let text = format!(
+        "command = \"context\"\n[run]\nmodel = [{model:?}]\n[texts]\nsplit = \"sentences\"\nprompt = \"{}\"\n\
+         question = \"How many boats are there?\"\nanswer = [\"17\"]",
+        sentence.repeat(sentences)
+    );
+    let mut setup = Experiment::parse(&text, "bench")?.setups()?.each.remove(0);
+    setup.whole_passes = whole_passes;
+    Ok(setup)
+}
+
 /// Runs the prompt under all conditions. Returns the records and the CPU seconds.
 fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
     let prompts = setup.grid.prompts();
@@ -104,11 +124,13 @@ fn run(setup: &Setup) -> Result<(Vec<Record>, f64)> {
     Ok((records, cpu_seconds() - start))
 }
 
-fn measure(model: &str, sizes: (usize, usize), conditions: usize, rounds: usize) -> Result<Row> {
-    let (whole, shared) = (setup(model, sizes, conditions, true)?, setup(model, sizes, conditions, false)?);
+fn measure(model: &str, of: &'static str, count: usize, [whole, shared]: [Setup; 2], rounds: usize) -> Result<Row> {
     let untreated = {
         let mut untreated = shared.clone();
         untreated.conditions.truncate(1);
+        if of == "sentences" {
+            untreated.plan.measures.clear(); // nothing is taken out
+        }
         untreated
     };
     let [a, b] = [&whole, &shared].map(|setup| run(setup).map(|(records, _)| format!("{records:?}")));
@@ -117,13 +139,13 @@ fn measure(model: &str, sizes: (usize, usize), conditions: usize, rounds: usize)
     for _ in 0..rounds {
         seconds.push([run(&untreated)?.1, run(&whole)?.1, run(&shared)?.1]);
     }
-    let of = |value: fn(&[f64; 3]) -> f64| spread(seconds.iter().map(value));
-    let (ratio, passes) = (of(|s| s[1] / s[2]), of(|s| s[2] / s[0]));
+    let spread_of = |value: fn(&[f64; 3]) -> f64| spread(seconds.iter().map(value));
+    let (ratio, passes) = (spread_of(|s| s[1] / s[2]), spread_of(|s| s[2] / s[0]));
     let name = model.rsplit('/').next().unwrap_or(model).to_owned();
     println!(
-        "{name:16} {conditions:3} conditions: whole {:.2} s, shared {:.2} s, {:.1} times ({:.1} to {:.1}); {:.2} untreated passes",
-        of(|s| s[1])[0],
-        of(|s| s[2])[0],
+        "{name:16} {count:3} {of}: whole {:.2} s, shared {:.2} s, {:.1} times ({:.1} to {:.1}); {:.2} untreated passes",
+        spread_of(|s| s[1])[0],
+        spread_of(|s| s[2])[0],
         ratio[0],
         ratio[1],
         ratio[2],
@@ -131,13 +153,14 @@ fn measure(model: &str, sizes: (usize, usize), conditions: usize, rounds: usize)
     );
     Ok(Row {
         model: name,
-        conditions,
-        ctx_tok: CTX_TOK,
+        of,
+        count,
+        ctx_tok: shared.grid.ctx_tok()[0],
         rounds,
         cpu: cpu_model(),
-        untreated_s: of(|s| s[0])[0],
-        whole_s: of(|s| s[1])[0],
-        shared_s: of(|s| s[2])[0],
+        untreated_s: spread_of(|s| s[0])[0],
+        whole_s: spread_of(|s| s[1])[0],
+        shared_s: spread_of(|s| s[2])[0],
         ratio: ratio[0],
         ratio_min: ratio[1],
         ratio_max: ratio[2],

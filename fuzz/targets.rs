@@ -11,15 +11,16 @@ use difftool::train::TrainSpec;
 use engine::model::{Checkpoint, Gguf, ModelConfig, Weights};
 use std::fs;
 use std::path::Path;
+use text::context::read_questions;
 use text::needle::form::{NeedleForm, CITIES, FILE};
 use text::needle::{self, Texts};
-use text::{ChatTemplate, Haystack, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions};
+use text::{ChatTemplate, Haystack, Kept, NeedleSpec, NeedlesFile, Tokenizer, TokenizerOptions};
 
 /// A target: its name, also that of its corpus, and what it does with bytes in a folder of its own.
 pub(crate) type Target = (&'static str, fn(&[u8], &Path) -> bool);
 
 /// All of them.
-pub(crate) const TARGETS: [Target; 13] = [
+pub(crate) const TARGETS: [Target; 14] = [
     ("config", config),
     ("index", index),
     ("safetensors", safetensors),
@@ -33,6 +34,7 @@ pub(crate) const TARGETS: [Target; 13] = [
     ("manifest", manifest),
     ("haystack", haystack),
     ("needles", needles),
+    ("questions", questions),
 ];
 
 /// The only file of the folder.
@@ -167,6 +169,19 @@ fn needles(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "needles.jsonl", bytes);
     let Ok(file) = NeedlesFile::read(&folder.join("needles.jsonl")) else { return false };
     prompt_is_whole(&FILE, &Haystack::Embedded, Some(&file))
+}
+
+/// Questions with passages, each of which makes a prompt with all of them and with none.
+fn questions(bytes: &[u8], folder: &Path) -> bool {
+    alone(folder, "questions.jsonl", bytes);
+    let Ok((contexts, _)) = read_questions(&folder.join("questions.jsonl"), None) else { return false };
+    for context in contexts {
+        let all: Vec<usize> = (0..context.segments.len()).collect();
+        for segments in [&all[..], &[]] {
+            let _ = context.prompt(Kept { segments, answer: "17" }, Tokenizer::embedded());
+        }
+    }
+    true
 }
 
 /// Builds a prompt. One that is built has its answer where it says that it is: in tokens that may begin or end within

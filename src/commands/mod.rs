@@ -5,6 +5,7 @@ mod claims;
 mod cli;
 mod command;
 mod compare;
+mod context;
 mod execute;
 mod experiment;
 mod explore;
@@ -52,9 +53,10 @@ use std::time::{Duration, Instant};
 use strum::VariantArray as _;
 
 /// All commands, in the order of the help.
-static COMMANDS: [&Command; 21] = [
+static COMMANDS: [&Command; 22] = [
     &claims::CLAIMS_COMMAND,
     &needle::NEEDLE,
+    &context::CONTEXT,
     &shots::SHOTS,
     &ratio::RATIO,
     &heads::HEADS,

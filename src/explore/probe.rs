@@ -351,6 +351,7 @@ mod tests {
             needles: vec![Needle { name: "Oslo".into(), value: "123".into(), span: 95..104, answer: 100..103 }],
             haystack: 10..280,
             has_bos: true,
+            segments: Vec::new(),
             window: Window::default(),
         }
     }

@@ -1,6 +1,7 @@
 //! The measures by name, and those of one run.
 
 use super::answer::{AnswerMeasure, ANSWERS, ATTENTION, DEPTH, HIDDEN, REGIONS};
+use super::context::ContextMeasure;
 use super::fidelity::{FidelityMeasure, FIDELITY};
 use super::generation::{GenerationMeasure, UNANSWERABLE};
 use super::lambda::CANCELLING;
@@ -13,14 +14,15 @@ use super::sink_rate::{SinkRateMeasure, SINK_RATES};
 use super::Measure;
 use crate::results::run_table::RunTable;
 use names::metric::{
-    Metric, ACCURACY, ANSWER_FLIPS, ANSWER_LOG_PROB, AR_HIT_SHARE, CANCELLED, CANCELLED_CHANCE, DUPLICATE_TOKEN,
-    ENTROPY, ERROR_CANCELLED, GENERATED_ACCURACY, GENERATED_CONTAINS, HEAD_ATTRIBUTION, HIDDEN_ACCURACY,
-    HIDDEN_LOG_PROB, INDUCTION, INF_NORM_MAX, KL, KURTOSIS, LAMBDA, LARGEST, MAP_COSINE, MAP_COSINE_CHANCE,
-    MAP_COSINE_STRANGERS, MASSIVE, MEDIAN, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER, NLL_POS, NOISE_ABS, NOISE_OUT,
-    NOISE_OUT_NO_SINKS, NOISE_SIGNED, OUTPUT_COSINE, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE, ROW_ERROR,
-    SAID_NUMBER, SAID_OTHER_NEEDLE, SHARE_ABS, SHARE_BEYOND_6_SIGMA, SHARE_OUT, SHARE_SIGNED, SINK_RATE,
-    SINK_SHARE_DETECTED, SINK_SHARE_FIRST, TOP_1_OVER_MEDIAN, TOP_K, TOP_TOKEN_FLIPS, TOTAL_VARIATION,
-    VALUE_NORM_FIRST,
+    Metric, ACCURACY, ALONE, ANSWER_FLIPS, ANSWER_LOG_PROB, AR_HIT_SHARE, CANCELLED, CANCELLED_CHANCE, CONTEXT_FLOOR,
+    DUPLICATE_TOKEN, ENTROPY, ERROR_CANCELLED, GENERATED_ACCURACY, GENERATED_CONTAINS, GIVES, GIVES_LOG_ODDS,
+    GIVES_SPREAD, GIVES_TOGETHER, GIVES_WORST, HARMS, HEAD_ATTRIBUTION, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, INDUCTION,
+    INF_NORM_MAX, KL, KURTOSIS, LAMBDA, LARGEST, LOG_PROB_WITHOUT, MAP_COSINE, MAP_COSINE_CHANCE, MAP_COSINE_STRANGERS,
+    MASSIVE, MEDIAN, NLL, NLL_AR_HIT, NLL_LATE, NLL_OTHER, NLL_POS, NOISE_ABS, NOISE_OUT, NOISE_OUT_NO_SINKS,
+    NOISE_SIGNED, OUTPUT_COSINE, PREVIOUS_TOKEN, QUERY_SCORE, RETRIEVAL_SCORE, ROW_ERROR, SAID_NUMBER,
+    SAID_OTHER_NEEDLE, SEGMENT_SHARE, SHARE_ABS, SHARE_AGREES, SHARE_BEYOND_6_SIGMA, SHARE_OUT, SHARE_SIGNED,
+    SINK_RATE, SINK_SHARE_DETECTED, SINK_SHARE_FIRST, THROUGH_OTHERS, THROUGH_SHARE, TOP_1_OVER_MEDIAN, TOP_K,
+    TOP_TOKEN_FLIPS, TOTAL_VARIATION, VALUE_NORM_FIRST,
 };
 use serde::{Deserialize, Serialize};
 use std::any::Any;
@@ -50,6 +52,8 @@ pub enum MeasureName {
     Nll,
     /// Answers in freely generated text.
     Generation,
+    /// What segments of a text give the answer.
+    Context,
 }
 
 impl MeasureName {
@@ -66,6 +70,7 @@ impl MeasureName {
             Self::Outliers => &[&OUTLIERS, &CHANNELS],
             Self::Nll => &[&PREDICTION, &NLL_DIFFERENCES, &NLL_POSITIONS],
             Self::Generation => &[&UNANSWERABLE],
+            Self::Context => &[],
         }
     }
 
@@ -100,6 +105,23 @@ impl MeasureName {
             }
             Self::Nll => &[NLL, NLL_LATE, NLL_AR_HIT, NLL_OTHER, NLL_POS, AR_HIT_SHARE],
             Self::Generation => &[GENERATED_ACCURACY, GENERATED_CONTAINS, SAID_NUMBER, SAID_OTHER_NEEDLE],
+            Self::Context => &[
+                ACCURACY,
+                ANSWER_LOG_PROB,
+                GIVES,
+                GIVES_TOGETHER,
+                GIVES_WORST,
+                HARMS,
+                GIVES_LOG_ODDS,
+                GIVES_SPREAD,
+                ALONE,
+                THROUGH_OTHERS,
+                SEGMENT_SHARE,
+                LOG_PROB_WITHOUT,
+                THROUGH_SHARE,
+                SHARE_AGREES,
+                CONTEXT_FLOOR,
+            ],
         }
     }
 
@@ -118,6 +140,7 @@ impl MeasureName {
             Self::Outliers => Box::new(OutlierMeasure::default()),
             Self::Nll => Box::new(NllMeasure::default()),
             Self::Generation => Box::new(GenerationMeasure::default()),
+            Self::Context => Box::new(ContextMeasure::default()),
         })
     }
 }

@@ -23,6 +23,7 @@
 //! `target` has the probe of the rows that predict an answer, with a summary of each answer's; `list` names the measures.
 
 mod answer;
+mod context;
 mod fidelity;
 mod generation;
 mod lambda;
@@ -44,6 +45,8 @@ pub(crate) mod testing;
 
 pub use answer::Allocation;
 pub(crate) use answer::AnswerMeasure;
+pub use context::{AnswerScore, ContextScores, GroupScores, SegmentScores};
+pub(crate) use context::{ContextMeasure, HALF_ODDS, NOTABLE_NATS};
 pub(crate) use generation::GenerationMeasure;
 pub(crate) use lambda::{LambdaCollector, LambdaProbe};
 pub use list::{MeasureName, Measures};
@@ -174,6 +177,8 @@ pub struct ObservedPass<'a> {
     pub trace: Option<&'a Trace>,
     /// What the answers score if their rows do not see a region; empty where it is not measured, as in treated passes.
     pub hidden: &'a [HiddenScores],
+    /// What segments of the text give the answer, in the untreated pass over a context.
+    pub context: Option<&'a ContextScores>,
     /// What each answer loses without a head, to first order; empty where heads are not attributed, as in treated passes.
     pub attributions: &'a [HeadAttributions],
     /// Results of its row probes, in (layer, head, probe) order; [`ProbeResult::probe`] is the index among the

@@ -1,7 +1,9 @@
 //! A run folder, read back: its manifest, its records, its figures.
 
 use super::figure::ReportFigure;
-use crate::results::folder::{other_kind, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
+use crate::results::folder::{
+    other_kind, CONTEXTS, DRAWN, EXPERIMENT, EXPLORER, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS,
+};
 use crate::results::manifest::{Manifest, OutputFile};
 use crate::results::record;
 use crate::results::{About, Findings, Frame, FrameBuilder, RunConfig, Tokens};
@@ -54,7 +56,9 @@ impl SavedRun {
         let mut explorer = None;
         for output in &manifest.outputs {
             let is_figure = output.file.to_lowercase().ends_with(".png");
-            if !is_figure && ![RESULTS, TOKENS, MASSIVE, RANKINGS, DRAWN, EXPLORER].contains(&output.file.as_str()) {
+            if !is_figure
+                && ![RESULTS, TOKENS, MASSIVE, RANKINGS, DRAWN, CONTEXTS, EXPLORER].contains(&output.file.as_str())
+            {
                 continue;
             }
             let path = checked(folder, output)?;
@@ -63,6 +67,7 @@ impl SavedRun {
                 TOKENS => found.tokens = Tokens::read(&path)?,
                 MASSIVE => found.massive = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 RANKINGS => found.ranked = files::csv_lines(&path)?.collect::<Result<_>>()?,
+                CONTEXTS => found.contexts = files::json_lines(&path)?,
                 DRAWN => found.drawn = files::csv_lines(&path)?.collect::<Result<_>>()?,
                 EXPLORER => explorer = Some(files::text(&path, files::TEXT_MAX)?),
                 file => figures.push(ReportFigure::read(&path, file)?),

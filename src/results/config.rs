@@ -34,11 +34,14 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// Reads the configuration of a manifest.
+    /// Reads the configuration of a manifest; a manifest without one says nothing.
     ///
     /// # Errors
     /// If a key has another kind of value.
     pub fn of(config: &Json) -> Result<Self> {
+        if config.is_null() {
+            return Ok(Self::default());
+        }
         Self::deserialize(config).context("the configuration is not that of a run")
     }
 

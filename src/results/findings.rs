@@ -1,7 +1,7 @@
 //! What a run found besides its records: the rows of the files beside `results.csv`.
 
 use super::tokens::Tokens;
-use names::HeadPlace;
+use names::{HeadPlace, SegmentKind};
 use serde::{Deserialize, Serialize};
 
 /// What a run found besides its records.
@@ -15,6 +15,8 @@ pub struct Findings {
     pub ranked: Vec<RankedHead>,
     /// Heads that were drawn, or kept token by token, as `drawn.csv` lists them.
     pub drawn: Vec<DrawnHead>,
+    /// Texts with questions about them, as `contexts.jsonl` lists them.
+    pub contexts: Vec<AskedContext>,
 }
 
 /// A massive activation; a row of `massive.csv`.
@@ -73,5 +75,48 @@ impl DrawnHead {
     /// A head of a model.
     pub(crate) fn new(model: &str, at: HeadPlace) -> Self {
         Self { model: model.to_owned(), layer: at.layer, head: at.head }
+    }
+}
+
+/// A text with a question about it; a line of `contexts.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AskedContext {
+    /// Index among those of the run.
+    pub sample: u64,
+    pub id: String,
+    pub document: Option<String>,
+    pub question: String,
+    /// The right answers; empty if models were scored on what they say themselves.
+    pub answers: Vec<String>,
+    pub wrong: Option<String>,
+    pub segments: Vec<SegmentText>,
+    /// What each model says.
+    pub said: Vec<Said>,
+}
+
+/// A segment of a text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SegmentText {
+    pub kind: SegmentKind,
+    /// White space before it.
+    pub before: String,
+    pub text: String,
+}
+
+/// What a model says to a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Said {
+    pub model: String,
+    /// Index of the question.
+    pub sample: u64,
+    /// The most likely answer, up to the end of its line.
+    pub text: String,
+}
+
+impl AskedContext {
+    /// The answer that a model was scored on.
+    pub(crate) fn scored(&self, model: &str) -> &str {
+        let own = self.said.iter().find(|said| said.model == model).map_or("", |said| said.text.as_str());
+        self.answers.first().map_or(own, String::as_str)
     }
 }

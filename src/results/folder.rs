@@ -33,6 +33,8 @@ pub const MASSIVE: &str = "massive.csv";
 pub const DRAWN: &str = "drawn.csv";
 /// Heads of each model by the rankings that conditions use.
 pub const RANKINGS: &str = "rankings.csv";
+/// Texts with questions about them: one JSON object for each.
+pub const CONTEXTS: &str = "contexts.jsonl";
 /// Costs of heads.
 pub const HEADS: &str = "heads.csv";
 /// Generated texts: one JSON object per prompt, model and condition.

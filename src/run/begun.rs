@@ -204,7 +204,7 @@ impl BegunTexts {
         let sources = &setup.sources;
         Self {
             haystack: sources.haystack.sha256(),
-            text: sources.text.sha256(),
+            text: sources.contexts_sha256.clone().or_else(|| sources.text.sha256()),
             needles: sources.needles.as_ref().map(|file| file.sha256.clone()),
         }
     }

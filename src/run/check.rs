@@ -103,7 +103,7 @@ fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
                 "generated tokens have no counterpart in the other prompt"
             }
             Grid::Needle(_) => "",
-            Grid::Text(_) | Grid::Shots(_) => "only the answers of needle prompts can be changed",
+            Grid::Text(_) | Grid::Shots(_) | Grid::Context(_) => "only the answers of needle prompts can be changed",
         };
         if !why.is_empty() {
             bail_usage!("the condition {patch}: {why}");

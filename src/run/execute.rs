@@ -179,6 +179,7 @@ impl Run {
             found.massive.extend(setup.massive(measures));
             found.drawn.extend(drawn_heads(setup, measures));
             found.ranked.extend(ranked_heads(setup)?);
+            found.contexts.extend(setup.contexts(measures));
         }
         Ok(std::mem::take(&mut self.gathered).finish(found))
     }

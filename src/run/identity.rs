@@ -13,6 +13,9 @@ fn prompt_identity(setup: &Setup, prompt: &PlannedPrompt) -> Identity {
     let seed = prompt.seed(setup.grid.seed());
     let identity = Identity { sample: Some(prompt.sample), seed: Some(seed), ..Identity::default() };
     match &prompt.spec {
+        PromptSpec::Context(spec) => {
+            Identity { task: "context".into(), ctx_tok: spec.ctx_tok, retrieve: Some(1), ..identity }
+        }
         PromptSpec::Text(windows) => Identity { task: "text".into(), ctx_tok: windows.ctx_tok, ..identity },
         PromptSpec::Shots(spec) => Identity {
             task: spec.task(),

@@ -5,6 +5,7 @@
 
 mod begun;
 mod check;
+mod context;
 mod execute;
 mod head_costs;
 mod hidden;

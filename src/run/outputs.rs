@@ -3,7 +3,7 @@
 use super::execute::config;
 use super::{Run, RunStart};
 use crate::measures::{GenerationMeasure, MeasureName};
-use crate::results::folder::{DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
+use crate::results::folder::{CONTEXTS, DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
 use crate::results::manifest::{Manifest, OutputFile};
 use anyhow::Result;
 use base::files::{self, replace, replace_csv};
@@ -110,6 +110,9 @@ impl Run {
         self.save_table(MASSIVE, &frame.found.massive)?;
         self.save_table(DRAWN, &frame.found.drawn)?;
         self.save_table(RANKINGS, &frame.found.ranked)?;
+        if !frame.found.contexts.is_empty() {
+            self.save_lines(CONTEXTS, &frame.found.contexts)?;
+        }
         if !frame.found.tokens.0.is_empty() {
             frame.found.tokens.write(&self.add_file(TOKENS, Some(frame.found.tokens.count() as u64)))?;
         }
@@ -163,7 +166,7 @@ impl Run {
             config: config(&self.series, &self.left_out),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),
-            text_sha256: setup.sources.text.sha256(),
+            text_sha256: setup.sources.contexts_sha256.clone().or_else(|| setup.sources.text.sha256()),
             needles_sha256: setup.sources.needles.as_ref().map(|file| file.sha256.clone()),
             prompts_sha256: self.store.prompts_sha256(),
             dtype: reading.dtype.name().into(),

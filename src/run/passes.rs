@@ -1,5 +1,6 @@
 //! All passes over a few prompts: every model reads each of them under every condition.
 
+use super::context::with_answer;
 use super::identity::identity;
 use super::prompt_run::PromptRun;
 use super::Setup;
@@ -18,6 +19,7 @@ pub(super) fn results(setup: &Setup, prompts: &[PlannedPrompt], measures: &[&dyn
         for (planned, result) in prompts.iter().zip(&mut results) {
             let built = planned.build(setup.grid.seed(), &setup.sources, opened.tokenizer());
             let done = built.and_then(|prompt| {
+                let prompt = with_answer(setup, opened, planned, prompt)?;
                 PromptRun { setup, model, planned, prompt: &prompt, only: &setup.plan.select, measures }
                     .under_each_condition(&mut prefix, result)
             });

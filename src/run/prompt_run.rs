@@ -1,5 +1,6 @@
 //! The passes of one model over one prompt, one for each condition, observed by the measures.
 
+use super::context::context_scores;
 use super::hidden::hidden_scores;
 use super::identity::identity;
 use super::passes::PromptResult;
@@ -8,8 +9,8 @@ use super::reference::resolver;
 use super::starts::{batches, most_at_once, LastResiduals, PassStart};
 use super::Setup;
 use crate::measures::{
-    HiddenScores, Measure, MeasureData, MeasureOutput, Needs, ObservedPass, PassKey, ResidualCollector, SinkCollector,
-    SinkProbe,
+    ContextScores, HiddenScores, Measure, MeasureData, MeasureName, MeasureOutput, Needs, ObservedPass, PassKey,
+    ResidualCollector, SinkCollector, SinkProbe,
 };
 use crate::results::record::Record;
 use crate::treatments::{PromptFindings, Reference, Resolver};
@@ -45,6 +46,8 @@ struct Beside<'a> {
     head_means: Option<&'a [Vec<f32>]>,
     /// `true` if answers are also scored with regions hidden.
     hides: bool,
+    /// `true` if answers are also scored behind parts of the text.
+    cuts: bool,
 }
 
 /// What the conditions of a prompt are resolved with.
@@ -127,7 +130,7 @@ impl<'a> PromptRun<'a> {
     /// If the pass or a measure fails.
     pub(super) fn untreated(&self, head_means: Option<&[Vec<f32>]>) -> Result<Vec<Record>> {
         let differentiates = self.setup.differentiates(self.opened(), self.prompt.ids.len());
-        let beside = Beside { head_means: head_means.filter(|_| differentiates), hides: false };
+        let beside = Beside { head_means: head_means.filter(|_| differentiates), ..Beside::default() };
         let mut result = PromptResult::default();
         for mut observed in self.observe(self.prompt, &[None], None, beside.head_means.is_some())? {
             let kept = observed.passed.prefix.take();
@@ -176,12 +179,13 @@ impl<'a> PromptRun<'a> {
         Beside {
             head_means: reference.answer_means().filter(|_| self.setup.attributes_heads(model, tokens)),
             hides: self.setup.hides(model, tokens),
+            cuts: self.setup.plan.measures.contains(&MeasureName::Context) && !self.prompt.segments.is_empty(),
         }
     }
 
     /// Returns `true` if what is computed beside the first pass takes its keys and values.
     fn needs_prefix(&self, beside: Beside<'_>) -> bool {
-        beside.head_means.is_some() || (beside.hides && self.setup.shares_prefixes())
+        beside.head_means.is_some() || ((beside.hides || beside.cuts) && self.setup.shares_prefixes())
     }
 
     /// Adds to the first pass what it loses without heads and its scores with regions hidden, from the keys and values that it kept.
@@ -192,6 +196,9 @@ impl<'a> PromptRun<'a> {
         if beside.hides {
             let shared = kept.filter(|_| self.setup.shares_prefixes());
             observed.hidden = hidden_scores(self.opened(), self.prompt, shared)?;
+        }
+        if beside.cuts {
+            observed.context = context_scores(self, kept)?;
         }
         Ok(())
     }
@@ -214,6 +221,7 @@ impl<'a> PromptRun<'a> {
             // A line may end before other values than numbers are complete.
             numbers: if prompt.asks_for_numbers() { prompt.queries.len() } else { 0 },
             digits: prompt.queries.iter().map(|query| query.value.len()).min().unwrap_or(0),
+            one_line: false,
         };
         let before = prompt.tokens_before_answer();
         generate(&model.transformer, model.tokenizer()?, before, &until, treated, prefix).map(Some)
@@ -339,7 +347,7 @@ impl<'a> PromptRun<'a> {
     ) -> Result<()> {
         let key = PassKey { model: self.model, condition };
         let model = self.opened();
-        let PassObservations { passed, probe_results, residual, hidden, attributions, generation } = observed;
+        let PassObservations { passed, probe_results, residual, hidden, context, attributions, generation } = observed;
         let identity = identity(self.setup, self.planned, model, &self.setup.conditions[condition]);
         for (i, probe_results) in probe_results.into_iter().enumerate() {
             let mut output = MeasureOutput::default();
@@ -355,6 +363,7 @@ impl<'a> PromptRun<'a> {
                 generation: generation.as_ref(),
                 trace: passed.trace.as_ref(),
                 hidden: &hidden,
+                context: context.as_ref(),
                 attributions: &attributions,
                 probe_results,
                 residual: residual.as_ref(),
@@ -395,6 +404,7 @@ impl MeasureProbes {
             probe_results,
             residual,
             hidden: Vec::new(),
+            context: None,
             attributions: Vec::new(),
             generation: None,
         }
@@ -408,6 +418,8 @@ struct PassObservations {
     residual: Option<ResidualCollector>,
     /// Scores with regions hidden; empty unless they are measured.
     hidden: Vec<HiddenScores>,
+    /// What segments of the text give, in the untreated pass over a context.
+    context: Option<ContextScores>,
     /// What each answer loses without a head; empty if heads are not attributed.
     attributions: Vec<HeadAttributions>,
     /// Text that follows the question under the same condition, if the experiment generates.

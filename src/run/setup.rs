@@ -4,10 +4,10 @@ use super::check::longest;
 use super::maps::add_maps;
 use super::reference::references;
 use super::Plan;
-use crate::measures::{MeasureName, Measures, NllMeasure, OutlierMeasure};
+use crate::measures::{ContextMeasure, MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
-use crate::results::{LeftOut, MassiveAt, Scored, Tokens};
+use crate::results::{AskedContext, LeftOut, MassiveAt, Said, Scored, SegmentText, Tokens};
 use crate::treatments::Reference;
 use anyhow::Result;
 use base::error::{is_of_machine, is_usage, Usage};
@@ -17,7 +17,7 @@ use names::distinct;
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use text::{Grid, Sources, Text};
+use text::{Grid, Segment, Sources, Text};
 
 /// A plan with its models and texts loaded.
 #[derive(Clone)]
@@ -121,6 +121,7 @@ impl Texts {
                 windows.limit(&sources.text, tokenizers, to_its_end)?;
             }
             Grid::Needle(needles) => needles.measure_own_text(&sources, tokenizers)?,
+            Grid::Context(contexts) => contexts.measure(&sources.contexts, tokenizers)?,
             Grid::Shots(_) => {}
         }
         grid.check_count()?;
@@ -232,6 +233,11 @@ impl Setup {
             Grid::Shots(grid) => {
                 format!("{} in {}", plural(grid.samples, "prompt"), plural(grid.arrangements, "arrangement"))
             }
+            Grid::Context(grid) => {
+                let orders = grid.orders();
+                let in_orders = if orders > 1 { format!(" in {}", plural(orders, "order")) } else { String::new() };
+                format!("{}{in_orders}", plural(self.sources.contexts.len(), "question"))
+            }
             Grid::Text(grid) => {
                 let stride = grid.stride.filter(|_| grid.samples > 1);
                 let stride = stride.map_or(String::new(), |stride| format!(" {stride} tokens apart"));
@@ -270,6 +276,30 @@ impl Setup {
             }));
         }
         massive
+    }
+
+    /// The texts with questions about them, and what models say to these.
+    pub fn contexts(&self, measures: &Measures) -> Vec<AskedContext> {
+        let said: Vec<&Said> = measures.of_type::<ContextMeasure>().flat_map(|measure| &measure.said).collect();
+        let mut asked = Vec::new();
+        for (sample, context) in (0..).zip(self.sources.contexts.iter()) {
+            let segments = context.segments.iter().map(|Segment { before, text, kind }| SegmentText {
+                kind: *kind,
+                before: before.clone(),
+                text: text.clone(),
+            });
+            asked.push(AskedContext {
+                sample,
+                id: context.id.clone(),
+                document: context.document.clone(),
+                question: context.question.clone(),
+                answers: context.answers.clone(),
+                wrong: context.wrong.clone(),
+                segments: segments.collect(),
+                said: said.iter().filter(|said| said.sample == sample).map(|said| (*said).clone()).collect(),
+            });
+        }
+        asked
     }
 
     /// The settings of the run with defaults filled in, for the manifest.

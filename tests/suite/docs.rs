@@ -47,9 +47,22 @@ fn commands(page: &str) -> Vec<Vec<String>> {
     let words = |line: &&str| {
         let line = line.split(" #").next().unwrap_or_default().split(" > ").next().unwrap_or_default().trim();
         let rest = line.strip_prefix("difftool ").or_else(|| line.strip_prefix("cargo run --release -- "))?;
-        Some(rest.split_whitespace().map(|word| word.trim_matches('\'').to_owned()).collect())
+        Some(shell_words(rest))
     };
     blocks(page, "sh").iter().filter_map(words).collect()
+}
+
+/// The words of a line, which are what stands between blanks, or between single quotes.
+fn shell_words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (place, part) in line.split('\'').enumerate() {
+        if place % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
 }
 
 #[test]

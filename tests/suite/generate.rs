@@ -88,7 +88,7 @@ fn greedy(model: &Transformer, ids: &[u32]) -> u32 {
 fn greedy_generation_is_what_repeated_whole_passes_give() {
     for (name, model, texts) in cases() {
         let prompt = &texts[0][..texts[0].len() / 2];
-        let until = StopConditions { max_new: 12, eos: &[], numbers: 0, digits: 0 };
+        let until = StopConditions { max_new: 12, eos: &[], numbers: 0, digits: 0, one_line: false };
         let got = generate(&model, Tokenizer::embedded(), prompt, &until, None, None).unwrap();
         let mut want = prompt.to_vec();
         for _ in 0..12 {
@@ -104,7 +104,7 @@ fn generation_ends_at_an_end_token_and_at_the_end_of_the_context() {
     for (name, model, texts) in cases() {
         let prompt = &texts[0][..texts[0].len() / 2];
         let said = |model: &Transformer, max_new, eos: &[u32]| {
-            let until = StopConditions { max_new, eos, numbers: 0, digits: 0 };
+            let until = StopConditions { max_new, eos, numbers: 0, digits: 0, one_line: false };
             generate(model, Tokenizer::embedded(), prompt, &until, None, None).unwrap()
         };
         let long = said(&model, 8, &[]);

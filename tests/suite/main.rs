@@ -7,6 +7,7 @@ mod claims;
 mod commands;
 mod common;
 mod compare;
+mod context;
 mod contribution;
 mod dense;
 mod devices;

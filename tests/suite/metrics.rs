@@ -15,18 +15,22 @@ fn root() -> &'static Path {
 
 /// Literals that are spelled like a metric and are names of something else: file, literal, and what it names there.
 const OTHER_NAMES: &[(&str, &str, &str)] = &[
-    ("src/attention/extras.rs", "lambda", "a tensor of checkpoints"),
-    ("src/attention/variant.rs", "lambda", "a key of a variant"),
+    ("crates/engine/src/attention/extras.rs", "lambda", "a tensor of checkpoints"),
+    ("crates/engine/src/attention/variant.rs", "lambda", "a key of a variant"),
     ("src/commands/cli.rs", "nll", "a command"),
+    ("src/commands/context/page.rs", "gives", "a sign"),
+    ("src/commands/context/screen.rs", "alone", "a heading"),
+    ("src/commands/context/screen.rs", "gives", "a heading"),
     ("src/commands/experiment.rs", "nll", "a command"),
     ("src/commands/inspect.rs", "lambda", "a column of a table of weights"),
     ("src/commands/inspect.rs", "median", "a column of a table of weights"),
     ("src/commands/needle.rs", "accuracy", "a figure's file"),
     ("src/commands/nll.rs", "nll", "a command"),
     ("src/commands/train/draw.rs", "lambda", "a panel of training curves"),
-    ("src/figures/forest.rs", "accuracy", "a panel's title"),
-    ("src/model/families/tests.rs", "lambda", "a key of config.json"),
-    ("src/model/names.rs", "lambda", "a tensor of checkpoints"),
+    ("crates/plot/src/forest.rs", "accuracy", "a panel's title"),
+    ("src/figures/comparison.rs", "accuracy", "names of rows in a test"),
+    ("crates/engine/src/model/families/tests.rs", "lambda", "a key of config.json"),
+    ("crates/engine/src/model/names.rs", "lambda", "a tensor of checkpoints"),
     ("src/report/facts.rs", "lambda", "a table"),
     ("src/measures/nll/tables.rs", "nll", "a table"),
     ("src/measures/lambda.rs", "cancelled", "a table"),
@@ -48,11 +52,13 @@ fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
 #[test]
 fn names_of_metrics_are_literals_in_the_catalogue_alone() {
     let mut files = Vec::new();
-    rust_files(&root().join("src"), &mut files);
+    for folder in ["src", "crates"] {
+        rust_files(&root().join(folder), &mut files);
+    }
     let (mut unexpected, mut unused) = (Vec::new(), OTHER_NAMES.iter().collect::<BTreeSet<_>>());
     for path in files {
         let file = path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
-        if file == "src/names/metric.rs" {
+        if file == "crates/names/src/metric.rs" {
             continue;
         }
         for (number, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
@@ -66,7 +72,7 @@ fn names_of_metrics_are_literals_in_the_catalogue_alone() {
             }
         }
     }
-    assert!(unexpected.is_empty(), "use the constants of src/names/metric.rs:\n{}", unexpected.join("\n"));
+    assert!(unexpected.is_empty(), "use the constants of crates/names/src/metric.rs:\n{}", unexpected.join("\n"));
     assert!(unused.is_empty(), "no longer in the files: {unused:?}");
 }
 

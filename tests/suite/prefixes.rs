@@ -65,6 +65,7 @@ fn text(ids: &[u32]) -> Prompt {
         offsets: vec![(0, 0); ids.len()],
         queries: Vec::new(),
         needles: Vec::new(),
+        segments: Vec::new(),
         haystack: 0..ids.len(),
         has_bos: false,
         window: Default::default(),
@@ -229,7 +230,7 @@ fn another_text_is_refused() {
 
 #[test]
 fn generated_text_is_the_same_with_a_prefix() {
-    let until = StopConditions { max_new: 6, eos: &[], numbers: 9, digits: 5 };
+    let until = StopConditions { max_new: 6, eos: &[], numbers: 9, digits: 5, one_line: false };
     for (name, model, texts) in cases() {
         let ids = &texts[0];
         let kept = pass(&model, &text(ids), Stream::new(&[]).keeping(), false).unwrap().prefix.unwrap();

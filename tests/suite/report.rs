@@ -614,20 +614,22 @@ fn a_png_that_cannot_be_read_is_an_error_even_if_the_manifest_knows_it() {
 }
 
 #[test]
-fn a_manifest_that_says_little_or_nonsense_gives_a_short_page() {
-    let odd = [
-        json!(null),
-        json!({ "question": 5, "analysis": [], "command": {}, "grid": "x" }),
-        json!({ "grid": { "samples": -1 } }),
-    ];
-    for config in odd {
+fn a_manifest_that_says_little_gives_a_short_page_and_nonsense_is_refused() {
+    let run = |config| {
         let scratch = Scratch::new(&Fixture { models: ["a", "b"], config, records: Vec::new() });
         edit(&scratch, |manifest| {
             manifest["argv"] = json!([]);
             manifest["models"] = json!([]);
             manifest["wall_s"] = json!(-1.0);
         });
+        scratch
+    };
+    for config in [json!(null), json!({ "grid": { "samples": -1 } })] {
+        let scratch = run(config);
         assert!(scratch.stdout(&["run"]).contains("The results hold no numbers."));
         assert!(scratch.stdout(&["run", "--format", "markdown"]).starts_with("# difftool run\n"));
+    }
+    for config in [json!({ "question": 5 }), json!({ "left_out": "all" })] {
+        run(config).refuses(&["run"], 1, &["manifest.json", "the configuration is not that of a run"]);
     }
 }

@@ -165,6 +165,19 @@ pub fn csv_lines<L: DeserializeOwned>(path: &Path) -> Result<impl Iterator<Item 
     Ok(lines.map(move |line| line.with_context(|| format!("cannot read {}", path.display()))))
 }
 
+/// Reads JSON lines.
+///
+/// # Errors
+/// If the file cannot be read, with the line that is not understood.
+pub fn json_lines<L: DeserializeOwned>(path: &Path) -> Result<Vec<L>> {
+    let text = text(path, TEXT_MAX)?;
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        lines.push(serde_json::from_str(line).with_context(|| format!("{}, line {number}", path.display()))?);
+    }
+    Ok(lines)
+}
+
 /// Reads a file of at most `most` bytes.
 pub fn bytes(path: &Path, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();

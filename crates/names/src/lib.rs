@@ -24,6 +24,7 @@ mod lists;
 pub mod metric;
 mod model;
 mod region;
+mod segment;
 pub mod values;
 
 pub use column::{Column, Cut, Value};
@@ -33,3 +34,4 @@ pub use lists::{distinct, hint, is_short_for, joined, repeated, Replicates, Shor
 pub use metric::Number;
 pub use model::{is_formula, ModelInfo, WeightsState};
 pub use region::Region;
+pub use segment::{segment_index, segment_name, SegmentKind};

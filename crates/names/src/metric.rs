@@ -220,6 +220,17 @@ catalogue! {
         .unit("nats").by_region().headline_of(NOISE_REGION);
     HIDDEN_ACCURACY = metric("hidden_accuracy", "{} hidden, accuracy", "Change of accuracy by the same: 1, 0 or -1.")
         .hit_changes().by_region();
+    GIVES = metric("gives", "{} gives",
+        "L with a segment of the text less L of the text without it, tokenised again: positive where it helps, negative where it costs \
+         the answer. Of right, otherwise (passages that state another answer) and other segments, or of each: the mean over those of a text.")
+        .unit("nats").by_region();
+    GIVES_TOGETHER = metric("gives_together", "{} give together",
+        "L less L of the text without all segments of the kind at once.").unit("nats").by_region().headline_of("other");
+    GIVES_WORST = metric("gives_worst", "worst gives",
+        "What the segment gives that costs the answer most, chosen in one order of the text and measured in another. Right segments do \
+         not count.").unit("nats").headline();
+    HARMS = metric("harms", "has one that harms",
+        "A segment that is not right takes at least half of the answer's odds: 1 or 0.").hits().headline();
     SHARE_OUT = metric("share_out", "{} in output",
         "Part of what all heads write into the residual stream that comes from the region, <u_R, u> / <u, u>: a mean over layers, \
          weighted by the part of the stream that they make new. It sums to 1 and may be negative.")
@@ -272,6 +283,27 @@ catalogue! {
         "The fourth central moment of the signed numbers over the square of the second, m4 / m2^2: 3 for normal numbers.")
         .from("Pearson").by_region().headline();
 
+    GIVES_LOG_ODDS = metric("gives_log_odds", "{} gives, log-odds",
+        "The same of the log-odds of the answer, log P - log (1 - P), which go on where P is next to 1.").unit("nats").by_region();
+    GIVES_SPREAD = metric("gives_spread", "spread of {}",
+        "Standard deviation over orders of the text of what a segment gives.").unit("nats").by_region().positive();
+    ALONE = metric("alone", "{} alone",
+        "L behind a segment as the only one, less L behind none.").unit("nats").by_region();
+    THROUGH_OTHERS = metric("through_others", "{} through others",
+        "gives less what L loses if the rows of question and answer do not see the segment: what comes through rows of other segments.")
+        .unit("nats").by_region();
+    SEGMENT_SHARE = metric("segment_share", "{} in output",
+        "The part of what all heads write in the rows of the answer that comes from a segment, as share_out of a region.")
+        .share().by_region();
+    LOG_PROB_WITHOUT = metric("log_prob_without", "answer without {}",
+        "L of the text without the segment that costs most, without all that cost at least 0.1 nats (harmful), or without any (all).")
+        .unit("nats").by_region().negative();
+    THROUGH_SHARE = metric("through_share", "through others",
+        "Sum of the sizes of through_others over the sum of it and of what L loses if segments are not seen.").rate();
+    SHARE_AGREES = metric("share_agrees", "attention with what it gives",
+        "Pearson's correlation over the segments of a text between their share in the output and what they give.").from("Pearson");
+    CONTEXT_FLOOR = metric("context_floor", "floor",
+        "Largest change of L by one of six sentences of other prose, put at places spread over the text.").unit("nats").positive();
     GENERATED_CONTAINS = metric("generated_contains", "generated contains",
         "The decoded answer contains the value as a whole number or word: 1 or 0.")
         .hits();

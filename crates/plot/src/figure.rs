@@ -40,7 +40,7 @@ pub struct FigureHeading<'a> {
     pub page: Page,
 }
 
-/// The page that a figure is drawn for. Figures are laid out in units; the font size of [`TICK`] is 21 units.
+/// The page that a figure is drawn for. Figures are laid out in units; the font size of tick labels is 21 units.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Page {
     /// Width of the figure in millimetres; `None` for the width that it needs. A figure that needs more than the given

@@ -1,9 +1,10 @@
 //! Figures, drawn from plain data and saved as PNG, SVG or PDF.
 //!
-//! * [`lines`]: numbers with intervals against numbers or categories (the paper's Figures 4 and 8), and distributions;
-//! * [`cells`]: grids of coloured cells with numbers: heads by layer, accuracy by depth and length;
-//! * [`forest`]: paired differences with their intervals;
-//! * [`maps`], [`small_maps`]: attention maps, a few in detail or those of every head.
+//! * [`lines()`]: numbers with intervals against numbers or categories (the paper's Figures 4 and 8), and distributions;
+//! * [`cells()`]: grids of coloured cells with numbers: heads by layer, accuracy by depth and length;
+//! * [`forest()`]: paired differences with their intervals;
+//! * [`document()`]: a text whose parts are coloured by what they give;
+//! * [`maps()`], [`small_maps()`]: attention maps, a few in detail or those of every head.
 //!
 //! Each of them returns a [`Figure`], drawn as SVG for a [`Page`]. It is saved with its recipe, the command and
 //! settings that made it, in text chunks of the PNG ([`read_recipe`]), the metadata of the SVG or the subject of the
@@ -33,6 +34,7 @@ mod axis;
 mod cells;
 mod colour;
 mod colour_scale;
+mod document;
 mod export;
 mod figure;
 mod forest;
@@ -51,6 +53,7 @@ mod token_axis;
 pub use self::cells::{cells, CellGrid, CellRow, CellScale, GridCell};
 pub use self::colour::{region_colours, region_name, RegionColours};
 pub use self::colour_scale::ColourScale;
+pub use self::document::{document, DocumentPart};
 pub use self::export::recipe;
 pub use self::figure::{Figure, FigureHeading, Page};
 pub use self::forest::{forest, ForestPanel, ForestRow};

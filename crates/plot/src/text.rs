@@ -107,6 +107,20 @@ impl TextFormat {
         }
     }
 
+    /// A word in as few pieces as fit into `width` each, at least a letter.
+    pub(super) fn wrap_anywhere<'t>(&self, word: &'t str, width: f64) -> Vec<&'t str> {
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for (at, letter) in word.char_indices() {
+            if at > start && self.width(&word[start..at + letter.len_utf8()]) > width {
+                pieces.push(&word[start..at]);
+                start = at;
+            }
+        }
+        pieces.push(&word[start..]);
+        pieces
+    }
+
     /// The width of the widest word of a text.
     pub(super) fn widest_word(&self, text: &str) -> f64 {
         text.split(' ').map(|word| self.width(word)).fold(0.0, f64::max)

@@ -94,7 +94,7 @@ pub fn central_powers_simd<S: pulp::Simd>(_simd: S, x: &[f32], centre: f64) -> [
     sums
 }
 
-/// Adds scale times the sum of x[edges[i]..edges[i + 1]] to sums[i]. Edges are ascending; positions beyond the end of
+/// Adds scale times the sum of x[edges\[i\]..edges[i + 1]] to sums\[i\]. Edges are ascending; positions beyond the end of
 /// `x` are ignored.
 #[pulp::with_simd(add_segments = pulp::Arch::new())]
 #[inline(always)]
@@ -110,7 +110,7 @@ pub fn add_segments_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// Replaces peaks[i] by scale times the number of largest magnitude in x[edges[i]..edges[i + 1]] if that has a larger
+/// Replaces peaks\[i\] by scale times the number of largest magnitude in x[edges\[i\]..edges[i + 1]] if that has a larger
 /// magnitude. Of
 /// -a and a, a is kept, in any order. NaNs are ignored.
 #[pulp::with_simd(peak_segments = pulp::Arch::new())]

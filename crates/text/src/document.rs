@@ -50,7 +50,7 @@ pub struct DocumentSpec {
     /// Fraction of prose sentences. It is exceeded if no fact can follow, since stating one fact twice in a row would
     /// be copying rather than recall.
     pub prose: f64,
-    /// Weights of the wordings of a fact ([`WORDINGS`]). Missing ones are 0.
+    /// Weights of the wordings of a fact (`WORDINGS`). Missing ones are 0.
     pub wordings: Vec<f64>,
     /// Probability that a document begins with a needle prompt in the format of the evaluation.
     pub exam: f64,

@@ -1,13 +1,14 @@
 //! The prompts of a run. The number and the seed of a prompt depend on its flags alone, not on shards.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Result;
 use serde::Serialize;
 
 use super::{
-    needle, shots, CitySet, Haystack, NeedlePrompts, NeedleSpec, NeedlesFile, Prompt, Question, ShotsPrompts,
-    ShotsSpec, Text, TextWindows, TokenIds, Tokenizer, Windows,
+    context, needle, shots, CitySet, Context, ContextPrompts, Haystack, Kept, NeedlePrompts, NeedleSpec, NeedlesFile,
+    Prompt, Question, ShotsPrompts, ShotsSpec, Text, TextWindows, TokenIds, Tokenizer, Windows,
 };
 use base::bail_usage;
 use base::seed::{prompt_seed, Purpose};
@@ -25,6 +26,8 @@ pub enum Grid {
     Text(TextWindows),
     /// Examples of a classification that is new in every prompt.
     Shots(ShotsPrompts),
+    /// Questions about texts, parts of which are left out.
+    Context(ContextPrompts),
 }
 
 /// A prompt of a grid before it is built.
@@ -52,6 +55,19 @@ pub enum PromptSpec {
     Text(Windows),
     /// A many-shot prompt.
     Shots(ShotsSpec),
+    /// A question about a text.
+    Context(ContextSpec),
+}
+
+/// A question about a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ContextSpec {
+    /// Its index among those of the run.
+    pub index: usize,
+    /// Length of the longest prompt of the run, in tokens.
+    pub ctx_tok: usize,
+    /// Orders of its segments, the first as they are.
+    pub orders: usize,
 }
 
 impl PromptSpec {
@@ -61,6 +77,7 @@ impl PromptSpec {
             Self::Needle(spec) => spec.ctx_tok,
             Self::Text(windows) => windows.ctx_tok,
             Self::Shots(spec) => spec.ctx_tok,
+            Self::Context(spec) => spec.ctx_tok,
         }
     }
 }
@@ -76,6 +93,10 @@ pub struct Sources {
     pub needles: Option<NeedlesFile>,
     /// The question about a text of the user.
     pub question: Option<Question>,
+    /// Questions about texts, parts of which are left out.
+    pub contexts: Arc<[Context]>,
+    /// SHA-256 of their file or text.
+    pub contexts_sha256: Option<String>,
 }
 
 impl Sources {
@@ -84,7 +105,14 @@ impl Sources {
     /// # Errors
     /// If one cannot be read.
     pub fn read(grid: &Grid) -> Result<Self> {
-        let mut sources = Self { haystack: Haystack::named(None)?, text: Text::Prose, needles: None, question: None };
+        let mut sources = Self {
+            haystack: Haystack::named(None)?,
+            text: Text::Prose,
+            needles: None,
+            question: None,
+            contexts: [].into(),
+            contexts_sha256: None,
+        };
         match grid {
             Grid::Needle(NeedlePrompts { own, .. }) if own.is_asked() => {
                 sources.text = own.read()?.unwrap_or(Text::Prose);
@@ -98,6 +126,11 @@ impl Sources {
             Grid::Text(TextWindows { ids: Some(path), .. }) => sources.text = Text::Ids(TokenIds::read(path)?),
             Grid::Text(TextWindows { own, .. }) => sources.text = own.read()?.unwrap_or(Text::Prose),
             Grid::Shots(_) => {}
+            Grid::Context(flags) => {
+                let (contexts, sha256) = flags.read()?;
+                sources.contexts = contexts.into();
+                sources.contexts_sha256 = Some(sha256);
+            }
         }
         Ok(sources)
     }
@@ -122,6 +155,7 @@ impl Grid {
             }
             Self::Needle(needles) => needle_prompts(needles),
             Self::Shots(shots) => shots_prompts(shots),
+            Self::Context(flags) => context_prompts(flags),
         }
     }
 
@@ -129,6 +163,7 @@ impl Grid {
     pub fn count(&self) -> Option<usize> {
         let factors = match self {
             Self::Text(windows) => vec![windows.ctx_tok.len(), windows.samples],
+            Self::Context(flags) => vec![flags.first_of_document.len()],
             Self::Shots(shots) => vec![shots.samples, shots.arrangements, shots.order.len(), shots.shots.len()],
             Self::Needle(needles) => vec![
                 needles.samples().checked_mul(if needles.unanswerable { 2 } else { 1 })?,
@@ -160,6 +195,7 @@ impl Grid {
             Self::Needle(needles) => needles.seed,
             Self::Text(windows) => windows.seed,
             Self::Shots(shots) => shots.seed,
+            Self::Context(flags) => flags.seed,
         }
     }
 
@@ -169,6 +205,7 @@ impl Grid {
             Self::Needle(needles) => &mut needles.seed,
             Self::Text(windows) => &mut windows.seed,
             Self::Shots(shots) => &mut shots.seed,
+            Self::Context(flags) => &mut flags.seed,
         }
     }
 
@@ -178,6 +215,7 @@ impl Grid {
             Self::Needle(needles) => needles.ctx_tok(),
             Self::Text(windows) => windows.ctx_tok.clone(),
             Self::Shots(shots) => vec![shots.ctx_tok()],
+            Self::Context(flags) => vec![flags.ctx_tok],
         }
     }
 
@@ -189,6 +227,7 @@ impl Grid {
         match self {
             Self::Needle(needles) => needles.check(),
             Self::Shots(shots) => shots.check(),
+            Self::Context(flags) => flags.check(),
             Self::Text(_) => Ok(()),
         }
     }
@@ -238,6 +277,18 @@ fn shots_prompts(flags: &ShotsPrompts) -> Vec<PlannedPrompt> {
     prompts
 }
 
+/// A prompt for each context; those of one document share a seed.
+fn context_prompts(flags: &ContextPrompts) -> Vec<PlannedPrompt> {
+    let mut prompts = Vec::new();
+    for (index, &first) in flags.first_of_document.iter().enumerate() {
+        let spec = ContextSpec { index, ctx_tok: flags.ctx_tok, orders: flags.orders() };
+        let sample = index as u64;
+        let spec = PromptSpec::Context(spec);
+        prompts.push(PlannedPrompt { index: sample, seed_index: first, twin: None, sample, spec });
+    }
+    prompts
+}
+
 impl PlannedPrompt {
     /// Appends prompts of one spec, each with a seed of its own.
     pub(super) fn push(prompts: &mut Vec<Self>, spec: &PromptSpec, samples: usize) {
@@ -269,6 +320,12 @@ impl PlannedPrompt {
                 }
             }
             PromptSpec::Shots(spec) => shots::build(spec, seed, tokenizer?),
+            PromptSpec::Context(spec) => {
+                let context = &sources.contexts[spec.index];
+                let all: Vec<usize> = (0..context.segments.len()).collect();
+                let answer = context.answers.first().map_or(context::OWN_ANSWER, String::as_str);
+                context.prompt(Kept { segments: &all, answer }, tokenizer?)
+            }
             PromptSpec::Text(windows) => sources.text.window(self.sample as usize, *windows, seed, tokenizer),
         }
     }

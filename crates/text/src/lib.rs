@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 mod chat;
+pub mod context;
 pub mod document;
 mod grid;
 pub mod haystack;
@@ -39,8 +40,9 @@ mod windows;
 
 pub use chat::sandbox;
 pub use chat::{Around, ChatTemplate, TemplateArg, Wrapping};
+pub use context::{Context, ContextPrompts, Kept, Segment, Split};
 pub use document::{document, Document, DocumentSpec};
-pub use grid::{Grid, PlannedPrompt, PromptSpec, Sources};
+pub use grid::{ContextSpec, Grid, PlannedPrompt, PromptSpec, Sources};
 pub use haystack::Haystack;
 pub use ids::TokenIds;
 pub use needle::facts::CitySet;
@@ -119,6 +121,8 @@ pub struct Prompt {
     pub queries: Vec<Query>,
     /// All needles in the order of the text, including those not asked for.
     pub needles: Vec<Needle>,
+    /// The tokens of each segment that can be left out; empty of those that are. None in other prompts than contexts.
+    pub segments: Vec<Range<usize>>,
     /// Tokens of the haystack: prose and needles.
     pub haystack: Range<usize>,
     /// `true` if the first token is the begin-of-sequence token.

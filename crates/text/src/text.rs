@@ -209,6 +209,7 @@ fn of_ids(ids: Vec<u32>, window: Window) -> Prompt {
         offsets: vec![(0, 0); ids.len()],
         queries: Vec::new(),
         needles: Vec::new(),
+        segments: Vec::new(),
         haystack: 0..ids.len(),
         ids,
         has_bos: false,

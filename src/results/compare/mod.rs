@@ -17,7 +17,7 @@
 //!    questions of one prompt count as much as they differ, and Student's t corrected for skewness of anything else. All
 //!    p-values are corrected together.
 //!
-//! Where models are [`Replicates`] (recipes, each trained from several seeds), seeds of one number are paired, and what is
+//! Where models are [`Replicates`](names::Replicates) (recipes, each trained from several seeds), seeds of one number are paired, and what is
 //! independent are seeds and prompts: each prompt that all seeds have counts once for each seed, intervals and p-values are
 //! those of [`Replicated`](stats::Replicated), and fewer than three seeds have neither.
 //!

@@ -150,4 +150,5 @@ fuzzed! {
     no_manifest_makes_us_panic: "manifest";
     no_haystack_makes_us_panic: "haystack";
     no_needles_file_makes_us_panic: "needles";
+    no_questions_file_makes_us_panic: "questions";
 }

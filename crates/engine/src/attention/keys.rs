@@ -155,7 +155,7 @@ impl<'a> Values<'a> {
         self.slices.len() * self.d
     }
 
-    /// sum += Σ_i weights[i] v[first + i], with sum (value width).
+    /// sum += Σ_i weights\[i\] v\[first + i\], with sum (value width).
     ///
     /// # Panics
     /// If `sum` has another width, or there are fewer keys.
@@ -181,7 +181,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// into[i] = weights[i] v[first + i] · direction, with direction (value width).
+    /// into\[i\] = weights\[i\] v\[first + i\] · direction, with direction (value width).
     ///
     /// # Panics
     /// If `direction` has another width, or there are fewer keys.

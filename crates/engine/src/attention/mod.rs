@@ -17,7 +17,7 @@
 //! | [`Continuations`] | measuring: passes over texts that begin alike, from the first row that differs | O(T) |
 //! | [`Cached`] | decoding: keeps keys and values, and computes one row for each token | O(T) |
 //! | [`Fused`] | training: differentiable, recomputes maps in the backward pass | O(T) |
-//! | [`LastRows`] | attribution: differentiable, the last rows of a text behind constant keys and values | O(T) |
+//! | `LastRows` | attribution: differentiable, the last rows of a text behind constant keys and values | O(T) |
 //!
 //! They are tested against a reference that computes whole maps (`tests/suite/dense.rs`). All have kernels for `f32` on
 //! the CPU. On a GPU or in `bf16` or `f64`, [`Stream`] and [`Fused`] use candle's own ops (`portable.rs`): a tile of

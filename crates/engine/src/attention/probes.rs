@@ -61,7 +61,7 @@ impl dyn RowCollector {
 /// Result of one probe for one head of one layer.
 pub struct ProbeResult {
     pub at: HeadPlace,
-    /// Index of the probe in the list given to [`Stream::new`].
+    /// Index of the probe in the list given to [`Stream::new`](super::Stream::new).
     pub probe: usize,
     /// State of the probe after all rows.
     pub collector: Box<dyn RowCollector>,

@@ -291,7 +291,7 @@ pub(super) fn mix_rows_simd<'a, S: pulp::Simd>(
     }
 }
 
-/// first = first * factors[0] + second * factors[1], row by row.
+/// first = first * factors\[0\] + second * factors\[1\], row by row.
 #[pulp::with_simd(mix_blocks = pulp::Arch::new())]
 #[inline(always)]
 fn mix_blocks_simd<'a, S: pulp::Simd>(

@@ -164,9 +164,9 @@ pub fn softmax(row: &mut [f32]) -> f32 {
 }
 
 /// One block of keys of an online softmax. Row i of `block`, whose `columns` are a multiple of 16, holds logits in
-/// `visible[i]`. First, largest[i] becomes the maximum of itself and these logits. Then the logits become exp(logit -
-/// largest[i]), and the rest of the row becomes zero. sums[i] is the sum of these exponentials over all blocks so far,
-/// and grown[i] the factor for the outputs of earlier blocks.
+/// `visible[i]`. First, largest\[i\] becomes the maximum of itself and these logits. Then the logits become exp(logit -
+/// largest\[i\]), and the rest of the row becomes zero. sums\[i\] is the sum of these exponentials over all blocks so far,
+/// and grown\[i\] the factor for the outputs of earlier blocks.
 #[pulp::with_simd(softmax_block = pulp::Arch::new())]
 #[inline(always)]
 pub fn softmax_block_simd<'a, S: Simd>(

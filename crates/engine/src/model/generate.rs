@@ -58,6 +58,8 @@ pub struct StopConditions<'a> {
     pub numbers: usize,
     /// Minimum number of digits of a value. Shorter numbers, such as list numbering, are ignored.
     pub digits: usize,
+    /// Ends at the first line end behind a word.
+    pub one_line: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +143,9 @@ fn most_likely(logits: &[f32]) -> Result<u32> {
 
 /// Returns `true` if a line break follows the requested numbers.
 fn is_answered(text: &str, until: &StopConditions<'_>) -> bool {
+    if until.one_line && text.trim_start().contains('\n') {
+        return true;
+    }
     let mut long = numbers(text).into_iter().filter(|number| number.len() >= until.digits);
     let last = until.numbers.checked_sub(1).and_then(|before| long.nth(before));
     last.is_some_and(|number| text[number.end..].contains('\n'))
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_line_break_counts_after_the_numbers_that_were_asked_for() {
-        let until = StopConditions { max_new: 9, eos: &[], numbers: 2, digits: 5 };
+        let until = StopConditions { max_new: 9, eos: &[], numbers: 2, digits: 5, one_line: false };
         for (text, answered) in [
             ("12345\n", false),
             ("12345\n54321", false),

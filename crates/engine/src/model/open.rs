@@ -1,4 +1,4 @@
-//! Models, opened by their [name](names): built-in, a folder in the Hugging Face format or a file of weights in one, a GGUF file, or a model of the
+//! Models, opened by their name (`open/names.rs`): built-in, a folder in the Hugging Face format or a file of weights in one, a GGUF file, or a model of the
 //! Hugging Face Hub.
 
 mod names;
@@ -149,7 +149,7 @@ pub struct LoadOptions {
     /// Begin-of-sequence token of prompts
     #[arg(long, value_enum, value_name = "auto|add|omit", default_value = "auto", hide_short_help = true)]
     pub bos: BosChoice,
-    /// Special tokens in texts, such as <eos> between documents
+    /// Special tokens in texts, such as `<eos>` between documents
     #[serde(skip_serializing_if = "is_default")]
     #[arg(long, value_enum, value_name = "text|parse", default_value = "text", hide_short_help = true)]
     pub special_tokens: SpecialTokens,

@@ -142,7 +142,7 @@ pub enum Replacement {
 pub enum PairedPrompt {
     /// The prompt itself.
     Clean,
-    /// The prompt [with another answer](text::Prompt::corrupted).
+    /// The prompt with another answer.
     Corrupted,
 }
 

@@ -197,7 +197,17 @@ impl PromptLayout {
         // A chat template may have written the begin-of-sequence token.
         let has_bos = tokenizer.bos().id.is_some_and(|id| ids.first() == Some(&id));
         let haystack = start..end;
-        Ok(Prompt { text: self.text, ids, offsets, queries, needles, haystack, has_bos, window: Window::default() })
+        Ok(Prompt {
+            text: self.text,
+            ids,
+            offsets,
+            queries,
+            needles,
+            segments: Vec::new(),
+            haystack,
+            has_bos,
+            window: Window::default(),
+        })
     }
 
     /// The questions; `needles` are those of the text, in its order.

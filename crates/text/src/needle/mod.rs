@@ -27,6 +27,7 @@ use super::{CitySet, Haystack, NeedleForm, NeedlePrompts, NeedlesFile, Prompt, T
 use base::bail_usage;
 use fit::Builder;
 use form::CITIES;
+pub(crate) use place::led;
 use plan::NeedlePlan;
 use stats::Rng;
 

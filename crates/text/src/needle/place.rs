@@ -75,7 +75,7 @@ fn shown(text: &str, at: Range<usize>) -> String {
 /// The beginning of a reply with what separates it from the answer: what stands there in the sentence, of which `before` is
 /// what precedes the answer. Where the sentence does not say, that is nothing behind an opening mark and in scripts without
 /// spaces, and otherwise a space.
-pub(super) fn led(lead: &str, before: &str, answer: &str) -> String {
+pub(crate) fn led(lead: &str, before: &str, answer: &str) -> String {
     let lead = lead.trim_end();
     let words = before.trim_end();
     let gap = &before[words.len()..];
