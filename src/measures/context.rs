@@ -10,6 +10,7 @@
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, Needs, ObservedPass, PassKey};
 use crate::results::record::Measurement;
+use crate::results::run_table::{Content, RunTable};
 use crate::results::Said;
 use anyhow::{Context as _, Result};
 use engine::attention::{AttentionRow, RowCollector, RowProbe, Trace};
@@ -18,7 +19,7 @@ use names::metric::{
     Metric, ACCURACY, ALONE, ANSWER_LOG_PROB, CONTEXT_FLOOR, GIVES, GIVES_LOG_ODDS, GIVES_SPREAD, GIVES_TOGETHER,
     GIVES_WORST, HARMS, LOG_PROB_WITHOUT, SEGMENT_SHARE, SHARE_AGREES, THROUGH_OTHERS, THROUGH_SHARE,
 };
-use names::{segment_name, HeadPlace, SegmentKind};
+use names::{segment_name, HeadPlace, Number, SegmentKind};
 use stats::{mean, pearson};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,6 +31,28 @@ pub(crate) const HALF_ODDS: f64 = std::f64::consts::LN_2;
 
 /// A change of the answer's log-probability from which a group of segments is opened, and a segment counts as one that costs it, in nats.
 pub(crate) const NOTABLE_NATS: f64 = 0.1;
+
+/// The numbers of a text as a whole.
+pub(crate) const SUMMARY: [Number<'static>; 11] = [
+    ACCURACY.overall(),
+    GIVES.of("right"),
+    GIVES.of("other"),
+    GIVES.of("otherwise"),
+    GIVES.of("each"),
+    GIVES_TOGETHER.of("other"),
+    GIVES_WORST.overall(),
+    HARMS.overall(),
+    LOG_PROB_WITHOUT.of("all"),
+    THROUGH_SHARE.overall(),
+    SHARE_AGREES.overall(),
+];
+
+pub(crate) const CONTEXTS: RunTable = RunTable {
+    id: "contexts",
+    title: "What parts of texts give answers",
+    note: "Changes of the log-probability of the answer, in nats: means over texts [95 % interval]. Negative: costs the answer.",
+    content: Content::Numbers { numbers: &SUMMARY, by: &[] },
+};
 
 /// The score of an answer behind a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! The measures by name, and those of one run.
 
 use super::answer::{AnswerMeasure, ANSWERS, ATTENTION, DEPTH, HIDDEN, REGIONS};
-use super::context::ContextMeasure;
+use super::context::{ContextMeasure, CONTEXTS};
 use super::fidelity::{FidelityMeasure, FIDELITY};
 use super::generation::{GenerationMeasure, UNANSWERABLE};
 use super::lambda::CANCELLING;
@@ -70,7 +70,7 @@ impl MeasureName {
             Self::Outliers => &[&OUTLIERS, &CHANNELS],
             Self::Nll => &[&PREDICTION, &NLL_DIFFERENCES, &NLL_POSITIONS],
             Self::Generation => &[&UNANSWERABLE],
-            Self::Context => &[],
+            Self::Context => &[&CONTEXTS],
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) mod testing;
 pub use answer::Allocation;
 pub(crate) use answer::AnswerMeasure;
 pub use context::{AnswerScore, ContextScores, GroupScores, SegmentScores};
-pub(crate) use context::{ContextMeasure, HALF_ODDS, NOTABLE_NATS};
+pub(crate) use context::{ContextMeasure, HALF_ODDS, NOTABLE_NATS, SUMMARY};
 pub(crate) use generation::GenerationMeasure;
 pub(crate) use lambda::{LambdaCollector, LambdaProbe};
 pub use list::{MeasureName, Measures};

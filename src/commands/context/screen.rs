@@ -1,16 +1,15 @@
 //! What `difftool context` prints: the segments of one text, or numbers over many questions.
 
-use crate::measures::{HALF_ODDS, NOTABLE_NATS};
+use crate::measures::{HALF_ODDS, NOTABLE_NATS, SUMMARY};
 use crate::results::run_table::RunTable;
 use crate::results::screen::{note_on_changes, ModelRows, Screen, ScreenTable, SideBySide};
 use crate::results::table::{
     counts, key_column, numbers, numbers_in, plural, unsigned_zero, words, Cell, Table, TableRows,
 };
 use crate::results::{AskedContext, Frame};
-use names::metric::{Metric, Number};
 use names::metric::{
-    ACCURACY, ALONE, ANSWER_LOG_PROB, CONTEXT_FLOOR, GIVES, GIVES_LOG_ODDS, GIVES_SPREAD, GIVES_TOGETHER, GIVES_WORST,
-    HARMS, LOG_PROB_WITHOUT, SEGMENT_SHARE, SHARE_AGREES, THROUGH_OTHERS, THROUGH_SHARE,
+    Metric, ALONE, ANSWER_LOG_PROB, CONTEXT_FLOOR, GIVES, GIVES_LOG_ODDS, GIVES_SPREAD, LOG_PROB_WITHOUT,
+    SEGMENT_SHARE, THROUGH_OTHERS,
 };
 use names::{segment_index, segment_name, Column, SegmentKind};
 use std::collections::BTreeMap;
@@ -293,25 +292,10 @@ fn shortened(text: &str, letters: usize) -> String {
     }
 }
 
-/// The numbers over questions.
-const NUMBERS: [Number<'static>; 11] = [
-    ACCURACY.overall(),
-    GIVES.of("right"),
-    GIVES.of("other"),
-    GIVES.of("otherwise"),
-    GIVES.of("each"),
-    GIVES_TOGETHER.of("other"),
-    GIVES_WORST.overall(),
-    HARMS.overall(),
-    LOG_PROB_WITHOUT.of("all"),
-    THROUGH_SHARE.overall(),
-    SHARE_AGREES.overall(),
-];
-
 fn of_questions(frame: &Frame) -> Screen {
     let contexts = &frame.found.contexts;
     let passages: usize = contexts.iter().map(|context| context.segments.len()).sum();
-    let table = SideBySide::of("contexts", "What passages give answers, in nats", &NUMBERS).table(frame);
+    let table = SideBySide::of("contexts", "What passages give answers, in nats", &SUMMARY).table(frame);
     let tables: Vec<ScreenTable> = table
         .into_iter()
         .map(|table| ScreenTable {
