@@ -19,8 +19,8 @@ use names::metric::{
     Metric, ACCURACY, ALONE, ANSWER_LOG_PROB, CONTEXT_FLOOR, GIVES, GIVES_LOG_ODDS, GIVES_SPREAD, GIVES_TOGETHER,
     GIVES_WORST, HARMS, LOG_PROB_WITHOUT, SEGMENT_SHARE, SHARE_AGREES, THROUGH_OTHERS, THROUGH_SHARE,
 };
-use names::{segment_name, HeadPlace, Number, SegmentKind};
-use stats::{mean, pearson};
+use names::{group_name, segment_name, HeadPlace, Number, SegmentKind};
+use stats::{mean, pearson, Moments};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -264,16 +264,13 @@ fn add_segments(scores: &ContextScores, shares: &[f64], records: &mut Vec<Measur
         records.extend(pearson(&pairs.0, &pairs.1).map(|r| number(&SHARE_AGREES, r, pairs.0.len())));
     }
     for group in &scores.groups {
-        let name = format!("{}-{}", segment_name(group.segments.start), group.segments.end);
-        records.push(of(&GIVES, name, group.gives_nats));
+        records.push(of(&GIVES, group_name(&group.segments), group.gives_nats));
     }
 }
 
 /// Standard deviation over orders; `None` of one.
 fn spread(numbers: &[f64]) -> Option<f64> {
-    let mean = mean(numbers).filter(|_| numbers.len() > 1)?;
-    let squares: f64 = numbers.iter().map(|x| (x - mean) * (x - mean)).sum();
-    Some((squares / (numbers.len() - 1) as f64).sqrt())
+    Moments::from_iter(numbers.iter().copied()).variance().map(f64::sqrt)
 }
 
 /// Observes the rows that predict the answer.

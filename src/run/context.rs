@@ -200,15 +200,27 @@ pub(super) fn context_scores(run: &PromptRun<'_>, prefix: Option<&Prefix>) -> Re
     let all: Vec<usize> = (0..context.segments.len()).collect();
     let is_one = run.setup.sources.contexts.len() == 1;
     let seed = run.planned.seed(run.setup.grid.seed());
+    let (whole, kept) = scorer.score(&all, prefix, prefix.is_none())?;
+    let prefix = prefix.or(kept.as_ref());
+    let (nothing, head) = scorer.score(&[], prefix, true)?;
+    let ends = Ends { whole, prefix, nothing, head: head.as_ref() };
     let taken = if all.len() <= MOST_SEGMENTS || flags.exhaustive {
         Taken { segments: all.clone(), groups: Vec::new() }
     } else {
-        opened(&scorer, &all, prefix, seed)?
+        opened(&scorer, &all, &ends, seed)?
     };
     let asked = Asked { all, taken, orders: spec.orders, seed, inserts: is_one };
-    let scores = measured(&scorer, &asked, prefix)?;
+    let scores = measured(&scorer, &asked, &ends)?;
     let said = if context.answers.is_empty() { own.to_owned() } else { own_answer(model, run.prompt, prefix)? };
     Ok(Some(ContextScores { said, ..scores }))
+}
+
+/// The text with all of its segments and with none, and the keys and values of both.
+struct Ends<'a> {
+    whole: AnswerScore,
+    prefix: Option<&'a Prefix>,
+    nothing: AnswerScore,
+    head: Option<&'a Prefix>,
 }
 
 /// The segments that are taken out one by one, and the groups that they were chosen from.
@@ -228,17 +240,15 @@ struct Asked {
 }
 
 /// Takes out groups of segments, and opens those that move the answer or are largest alone, and one other as a check.
-fn opened(scorer: &Scorer<'_>, all: &[usize], prefix: Option<&Prefix>, seed: u64) -> Result<Taken> {
+fn opened(scorer: &Scorer<'_>, all: &[usize], ends: &Ends<'_>, seed: u64) -> Result<Taken> {
+    let Ends { whole, prefix, nothing, head } = *ends;
     let size = (all.len() as f64).sqrt().ceil() as usize;
-    let (whole, kept) = scorer.score(all, prefix, prefix.is_none())?;
-    let prefix = prefix.or(kept.as_ref());
-    let (nothing, head) = scorer.score(&[], prefix, true)?;
     let mut groups = Vec::new();
     let mut alone = Vec::new();
     for group in all.chunks(size) {
         let rest: Vec<usize> = all.iter().copied().filter(|index| !group.contains(index)).collect();
         let without = scorer.score(&rest, prefix, false)?.0;
-        let only = scorer.score(group, head.as_ref(), false)?.0;
+        let only = scorer.score(group, head, false)?.0;
         groups.push(GroupScores {
             segments: group[0]..group[group.len() - 1] + 1,
             gives_nats: whole.contrast_nats - without.contrast_nats,
@@ -256,12 +266,10 @@ fn opened(scorer: &Scorer<'_>, all: &[usize], prefix: Option<&Prefix>, seed: u64
     Ok(Taken { segments, groups })
 }
 
-fn measured(scorer: &Scorer<'_>, asked: &Asked, prefix: Option<&Prefix>) -> Result<ContextScores> {
+fn measured(scorer: &Scorer<'_>, asked: &Asked, ends: &Ends<'_>) -> Result<ContextScores> {
+    let Ends { whole, prefix, nothing, head } = *ends;
     let Asked { all, taken, seed, inserts, .. } = asked;
     let context = scorer.context;
-    let (whole, kept) = scorer.score(all, prefix, prefix.is_none())?;
-    let prefix = prefix.or(kept.as_ref());
-    let (nothing, head) = scorer.score(&[], prefix, true)?;
     let mut segments: Vec<Option<SegmentScores>> = vec![None; all.len()];
     // Without the segment that gives least in the text as it stands.
     let mut least: Option<(f64, AnswerScore)> = None;
@@ -271,7 +279,7 @@ fn measured(scorer: &Scorer<'_>, asked: &Asked, prefix: Option<&Prefix>) -> Resu
         if gives < least.map_or(0.0, |(least, _)| least) {
             least = Some((gives, without));
         }
-        let alone = scorer.score(&[index], head.as_ref(), false)?.0;
+        let alone = scorer.score(&[index], head, false)?.0;
         segments[index] = Some(SegmentScores {
             gives_nats: vec![gives],
             gives_log_odds: whole.log_odds() - without.log_odds(),
@@ -279,7 +287,7 @@ fn measured(scorer: &Scorer<'_>, asked: &Asked, prefix: Option<&Prefix>) -> Resu
             hidden_nats: None,
         });
     }
-    add_orders(scorer, asked, &mut segments, head.as_ref())?;
+    add_orders(scorer, asked, &mut segments, head)?;
     let hidden = scorer.hidden(&taken.segments, all, prefix, whole)?;
     for (&index, hidden) in taken.segments.iter().zip(hidden) {
         if let Some(segment) = &mut segments[index] {

@@ -36,7 +36,7 @@ impl DecimalSign {
     }
 }
 
-/// What separates fields: what the first line has most of.
+/// The separator of fields: the most frequent candidate in the first line.
 fn separator_of(header: &[u8]) -> u8 {
     // Of equals the last counts, and that is the comma.
     let most = b"|\t;,".iter().max_by_key(|&separator| header.iter().filter(|&byte| byte == separator).count());

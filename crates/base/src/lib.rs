@@ -1,4 +1,4 @@
-//! What everything that reads files or talks to people stands on.
+//! Errors, files, memory and terminal output, for all other packages.
 //!
 //! * [`error`]: errors that say who is at fault, from which exit codes follow; [`bail_usage`].
 //! * [`files`]: files of strangers, read within limits, and files that are written whole or not at all; tables and JSON of

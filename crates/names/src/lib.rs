@@ -34,4 +34,4 @@ pub use lists::{distinct, hint, is_short_for, joined, repeated, Replicates, Shor
 pub use metric::Number;
 pub use model::{is_formula, ModelInfo, WeightsState};
 pub use region::Region;
-pub use segment::{segment_index, segment_name, SegmentKind};
+pub use segment::{group_name, group_segments, segment_index, segment_name, SegmentKind};

@@ -107,14 +107,13 @@ fn page(frame: &Frame, asked: &AskedContext) -> Result<Option<String>> {
 
 fn of_model(frame: &Frame, numbers: &TextNumbers<'_>) -> Value {
     let asked = numbers.asked;
-    let said = asked.said.iter().find(|said| said.model == numbers.model).map(|said| said.text.as_str());
     let segments: Vec<Value> = numbers.segments.iter().map(|of| segment(numbers, of)).collect();
     context! {
         name => frame.short_names.name(numbers.model),
         conclusion => numbers.conclusion(),
         answer => asked.scored(numbers.model),
         is_own => asked.answers.is_empty(),
-        said => said,
+        said => numbers.said(),
         floor => (numbers.floor() > 0.0).then(|| format!("{:.1}", numbers.floor())),
         whole => numbers.number(&ANSWER_LOG_PROB, None).map(percent),
         nothing => numbers.number(&LOG_PROB_WITHOUT, Some("all")).map(percent),
@@ -159,12 +158,7 @@ fn segment(numbers: &TextNumbers<'_>, of: &SegmentNumbers) -> Value {
 
 /// `+0.4`, with a minus sign below 0.
 fn signed(nats: f64) -> String {
-    let text = format!("{nats:+.1}");
-    if text == "-0.0" {
-        "+0.0".to_owned()
-    } else {
-        text.replace('-', "−")
-    }
+    super::super::hidden::nats(nats).replace('-', "−")
 }
 
 #[cfg(test)]

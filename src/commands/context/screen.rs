@@ -1,5 +1,6 @@
 //! What `difftool context` prints: the segments of one text, or numbers over many questions.
 
+use super::super::hidden::nats;
 use crate::measures::{HALF_ODDS, NOTABLE_NATS, SUMMARY};
 use crate::results::run_table::RunTable;
 use crate::results::screen::{note_on_changes, ModelRows, Screen, ScreenTable, SideBySide};
@@ -11,7 +12,7 @@ use names::metric::{
     Metric, ALONE, ANSWER_LOG_PROB, CONTEXT_FLOOR, GIVES, GIVES_LOG_ODDS, GIVES_SPREAD, LOG_PROB_WITHOUT,
     SEGMENT_SHARE, THROUGH_OTHERS,
 };
-use names::{segment_index, segment_name, Column, SegmentKind};
+use names::{group_segments, segment_name, Column, SegmentKind};
 use std::collections::BTreeMap;
 
 pub(super) const SEGMENTS: RunTable = RunTable::made("segments", "Segments", segments);
@@ -89,11 +90,8 @@ impl<'a> TextNumbers<'a> {
         }
         let mut groups = Vec::new();
         for ((metric, region), &gives) in &whole {
-            let ends = region.as_deref().filter(|_| metric == GIVES.name).and_then(|region| region.split_once('-'));
-            if let Some((first, last)) =
-                ends.and_then(|(first, last)| Some((segment_index(first)?, last.parse().ok()?)))
-            {
-                groups.push((first + 1, last, gives));
+            if let Some(group) = region.as_deref().filter(|_| metric == GIVES.name).and_then(group_segments) {
+                groups.push((group.start + 1, group.end, gives));
             }
         }
         groups.sort_by_key(|group| group.0);
@@ -109,6 +107,11 @@ impl<'a> TextNumbers<'a> {
     /// A number of the whole text.
     pub(super) fn number(&self, metric: &Metric, region: Option<&str>) -> Option<f64> {
         self.whole.get(&(metric.name.to_owned(), region.map(str::to_owned))).copied()
+    }
+
+    /// What the model itself says.
+    pub(super) fn said(&self) -> Option<&'a str> {
+        self.asked.said.iter().find(|said| said.model == self.model).map(|said| said.text.as_str())
     }
 
     /// The change below which nothing should be read into one, in nats.
@@ -159,11 +162,6 @@ pub(super) fn percent(nats: f64) -> String {
     } else {
         format!("{percent:.0e} %")
     }
-}
-
-/// `+0.4`, never `-0.0`.
-fn nats(x: f64) -> String {
-    format!("{:+.1}", unsigned_zero(x, 1))
 }
 
 fn of_text(frame: &Frame, asked: &AskedContext) -> Screen {
@@ -368,9 +366,6 @@ fn texts(frame: &Frame) -> Option<Table> {
     for asked in &frame.found.contexts {
         rows.extend(frame.models.iter().filter_map(|model| Some((asked, TextNumbers::of(frame, model, asked)?))));
     }
-    let said = |of: &TextNumbers<'_>| {
-        of.asked.said.iter().find(|said| said.model == of.model).map(|said| shortened(&said.text, 40))
-    };
     let log_prob = |x: Option<f64>| Cell::number(x, |x| format!("{x:.2}"));
     TableRows::of(&rows)
         .column(key_column(Column::Model), |(_, of)| Cell::words(of.model))
@@ -378,7 +373,7 @@ fn texts(frame: &Frame) -> Option<Table> {
         .column(counts("segment"), |(asked, _)| Cell::count(asked.segments.len()))
         .column(words("asked"), |(asked, _)| Cell::words(shortened(&asked.question, 40)))
         .column(words("answer"), |(_, of)| Cell::words(shortened(of.asked.scored(of.model), 30)))
-        .column(words("says"), |(_, of)| Cell::optional_words(said(of)))
+        .column(words("says"), |(_, of)| Cell::optional_words(of.said().map(|said| shortened(said, 40))))
         .column(numbers_in("answer", "nats").named(ANSWER_LOG_PROB.name), |(_, of)| {
             log_prob(of.number(&ANSWER_LOG_PROB, None))
         })

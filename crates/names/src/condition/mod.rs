@@ -114,7 +114,7 @@ impl Treatment {
         }
     }
 
-    /// The same in one layer alone.
+    /// This treatment, restricted to one layer.
     pub fn in_layer(mut self, layer: usize) -> Self {
         let (Self::Quantise(Quantiser { layers, .. })
         | Self::Remove { of: LayersAndHeads { layers, .. }, .. }

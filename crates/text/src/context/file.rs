@@ -81,20 +81,19 @@ fn add_article(contexts: &mut Vec<Context>, article: &Value, by: Option<Split>) 
 
 fn context(object: &Object, number: usize, by: Option<Split>) -> Result<Context> {
     let (_, question) = first(object, &QUESTION).with_context(|| missing("question", &QUESTION, object))?;
-    let mut answers = match first(object, &ANSWERS) {
+    let mut given = match first(object, &ANSWERS) {
         Some((name, value)) => texts(value).with_context(|| name.to_owned())?,
         None => Vec::new(),
     };
     if let Some(more) = object.get(MORE_ANSWERS) {
-        answers.extend(texts(more).context(MORE_ANSWERS)?);
+        given.extend(texts(more).context(MORE_ANSWERS)?);
     }
-    let mut seen = Vec::new();
-    answers.retain(|answer| {
-        !answer.trim().is_empty() && !seen.contains(answer) && {
-            seen.push(answer.clone());
-            true
+    let mut answers = Vec::new();
+    for answer in given {
+        if !answer.trim().is_empty() && !answers.contains(&answer) {
+            answers.push(answer);
         }
-    });
+    }
     let segments = segments(object, by)?;
     ensure!(!segments.is_empty(), "every passage is empty");
     Ok(Context {
