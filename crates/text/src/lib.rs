@@ -244,10 +244,12 @@ impl Prompt {
             regions[needle.span.clone()].fill(Region::Distractor);
         }
         if let Some(query) = query.map(|i| &self.queries[i]) {
+            // A corrupted prompt has another value at the places of the answer.
+            let placed = self.needles.iter().find(|needle| needle.span == query.needle);
+            let value = placed.map_or(&query.value, |needle| &needle.value);
             for needle in &self.needles {
-                // One needle, or every example of the word; none if the text does not hold the answer. A corrupted
-                // prompt has another value in the place of the answer's needle.
-                if needle.name == query.name && (needle.value == query.value || needle.span == query.needle) {
+                // One needle, or every example of the word; none if the text does not hold the answer.
+                if needle.name == query.name && needle.value == *value {
                     regions[needle.span.clone()].fill(Region::Needle);
                     regions[needle.answer.clone()].fill(Region::Answer);
                 }

@@ -9,8 +9,8 @@ use stats::Rng;
 const ATTEMPTS: usize = 1000;
 
 impl Prompt {
-    /// The prompt with other values in the needles that are asked for. Each has as many tokens as before, and they stand
-    /// for as many bytes, so that every token keeps its place. The answers after the questions stay.
+    /// The prompt with other values in the needles that are asked for, at every place of each. A value has as many tokens as
+    /// before, and they stand for as many bytes, so that every token keeps its place. The answers after the questions stay.
     ///
     /// # Errors
     /// If a question has no needle, or the tokenizer joins a value with its surroundings or has no other value like it.
@@ -19,20 +19,24 @@ impl Prompt {
         let mut rng = Rng::new(seed, "other values");
         let mut taken: Vec<String> = self.needles.iter().map(|needle| needle.value.clone()).collect();
         for query in &self.queries {
-            let needle = self.needles.iter().position(|needle| needle.answer == query.answer);
-            let Some(needle) = needle.filter(|_| query.is_answerable()) else {
+            if !query.is_answerable() {
                 bail!("the text does not hold the answer about {}, so no other can be put in its place", query.name)
-            };
+            }
             let name = &query.name;
-            let value = &self.needles[needle].value;
-            let answer = query.answer.clone();
+            let value = &query.value;
             let (ids, lengths) = value_tokens(name, value, tokenizer)?;
-            ensure!(ids == self.ids[answer.clone()], "{value} of {name} has other tokens by itself than in the prompt");
-            let (other_value, ids) = another_value(name, &lengths, &taken, &mut rng, tokenizer)?;
-            other.ids[answer.clone()].copy_from_slice(&ids);
-            let end = self.offsets[answer.end - 1].1;
-            other.text.replace_range(end - value.len()..end, &other_value);
-            other.needles[needle].value.clone_from(&other_value);
+            let (other_value, other_ids) = another_value(name, &lengths, &taken, &mut rng, tokenizer)?;
+            for needle in other.needles.iter_mut().filter(|needle| needle.name == *name && needle.value == *value) {
+                let answer = needle.answer.clone();
+                ensure!(
+                    ids == self.ids[answer.clone()],
+                    "{value} of {name} has other tokens by itself than in the prompt"
+                );
+                other.ids[answer.clone()].copy_from_slice(&other_ids);
+                let end = self.offsets[answer.end - 1].1;
+                other.text.replace_range(end - value.len()..end, &other_value);
+                needle.value.clone_from(&other_value);
+            }
             taken.push(other_value);
         }
         Ok(other)

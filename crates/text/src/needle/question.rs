@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::Fact;
 use super::filler::Filler;
 use super::form::QUESTION;
-use super::place::{led, place};
+use super::place::{led, places};
 use super::plan::{Boundary, NeedlePlan};
 use super::NeedlePrompts;
 use crate::segment::sentence_bounds;
@@ -39,7 +39,7 @@ pub struct OwnText {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "QUESTION", requires = "answer", hide_short_help = true)]
     pub question: Option<String>,
-    /// Answer to --question, as it stands in one place of the text
+    /// Answer to --question, as it stands in the text
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "ANSWER", requires = "question", hide_short_help = true)]
     pub answer: Option<String>,
@@ -94,13 +94,13 @@ impl OwnText {
     }
 }
 
-/// A text with a question, and the answer at its place in the text.
+/// A text with a question, and the answer at its places in the text.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The text before the sentence that holds the answer, and the text behind it.
-    around: [String; 2],
-    /// That sentence. Its name is the question.
-    fact: Fact,
+    /// The text before each of the sentences that hold the answer, and the text behind the last.
+    around: Vec<String>,
+    /// Those sentences, in the order of the text. Their name is the question.
+    facts: Vec<Fact>,
     /// The beginning of the reply, with what separates it from the answer.
     pub(crate) lead: Option<String>,
 }
@@ -109,7 +109,7 @@ impl Question {
     /// Finds the answer.
     ///
     /// # Errors
-    /// A usage error if it is in no place of the text or in several, with these.
+    /// A usage error if it is in no place of the text.
     pub fn new(own: &OwnText, text: &Text) -> Result<Self> {
         let Text::Own { text: whole, .. } = text else {
             bail_usage!("--question: give the text that holds the answer too (--text FILE)")
@@ -119,23 +119,35 @@ impl Question {
         if question.is_empty() || answer.is_empty() {
             bail_usage!("--question and --answer: neither may be empty");
         }
-        let at = match place(whole, answer) {
-            Ok(at) => at,
-            Err(how) => bail_usage!("--answer: {name} {how}"),
+        let places = match places(whole, answer) {
+            Ok(places) => places,
+            Err(how) => bail_usage!("--answer: {name} {how}; `difftool context` takes answers that no sentence holds"),
         };
-        let sentence = sentence_around(whole, at.clone());
-        let before = whole[sentence.start..at.start].to_owned();
+        let mut asked = Self { around: Vec::new(), facts: Vec::new(), lead: None };
+        asked.add_places(whole, &places, question);
         let lead = own.lead.as_deref().map(str::trim).filter(|lead| !lead.is_empty());
-        Ok(Self {
-            lead: lead.map(|lead| led(lead, &before, answer)),
-            around: [whole[..sentence.start].to_owned(), whole[sentence.end..].trim_end().to_owned()],
-            fact: Fact {
+        asked.lead = lead.map(|lead| led(lead, &asked.facts[0].before, answer));
+        Ok(asked)
+    }
+
+    /// Cuts the text into sentences that hold the answer, and what is around them.
+    fn add_places(&mut self, whole: &str, places: &[Range<usize>], question: &str) {
+        let mut end = 0;
+        for (i, at) in places.iter().enumerate() {
+            let sentence = sentence_around(whole, at.clone());
+            let start = sentence.start.max(end);
+            self.around.push(whole[end..start].to_owned());
+            // A sentence that holds the answer once more ends before what leads to it.
+            let holds_next = places.get(i + 1).is_some_and(|next| next.start < sentence.end);
+            end = if holds_next { at.end } else { sentence.end };
+            self.facts.push(Fact {
                 name: question.to_owned(),
                 value: whole[at.clone()].to_owned(),
-                before,
-                behind: whole[at.end..sentence.end].to_owned(),
-            },
-        })
+                before: whole[start..at.start].to_owned(),
+                behind: whole[at.end..end].to_owned(),
+            });
+        }
+        self.around.push(whole[end..].trim_end().to_owned());
     }
 
     /// Builds the prompt: the text as it stands, the question and the answer.
@@ -143,11 +155,17 @@ impl Question {
     /// # Errors
     /// If the tokenizer fails, or joins the answer behind the question with what is before it.
     pub fn prompt(&self, depth_pct: f64, tokenizer: &Tokenizer) -> Result<Prompt> {
-        let mut plan = NeedlePlan::asking(&QUESTION, vec![self.fact.clone()], 0, depth_pct, Rng::new(0, "no draws"));
+        // The place that counts for the depth is the last, as that of several examples of a word.
+        let facts: Vec<Fact> = self.facts.iter().rev().cloned().collect();
+        let boundaries: Vec<Boundary> =
+            (1..=facts.len()).rev().map(|sentences| Boundary { sentences, order: 0 }).collect();
+        let mut plan = NeedlePlan::asking(&QUESTION, facts, 0, depth_pct, Rng::new(0, "no draws"));
         plan.lead.clone_from(&self.lead);
-        let filler =
-            self.around.clone().map(|text| Filler { sentence: Sentence { text, joined: true }, n_tok: 0, fact: None });
-        let layout = plan.lay_out(&filler, &[Boundary { sentences: 1, order: 0 }], "", tokenizer.chat());
+        let mut filler = Vec::new();
+        for text in self.around.iter().cloned() {
+            filler.push(Filler { sentence: Sentence { text, joined: true }, n_tok: 0, fact: None });
+        }
+        let layout = plan.lay_out(&filler, &boundaries, "", tokenizer.chat());
         let encoded = tokenizer.encode_prompt(&layout.text, &layout.markup)?;
         layout.prompt(&plan, encoded, tokenizer)
     }
@@ -250,15 +268,36 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_in_no_place_or_in_several_is_an_error_that_lists_them() {
-        for (answer, wanted) in [
-            (
-                "boats",
-                "in 2 places, and one is wanted (line 1: …. Old Mr Low counts boats, and he saw 17 of t…; line 4: …",
-            ),
-            ("18", "does not hold \"18\""),
-            (" ", "neither may be empty"),
-        ] {
+    fn an_answer_in_several_places_is_the_answer_in_each() {
+        let text = "Low has boats. He likes boats and boats. Nobody waves.\n\nNo boats go by.";
+        let prompt = asked(text, "What?", "boats").unwrap().prompt(40.0, Tokenizer::embedded()).unwrap();
+        assert_eq!(prompt.text, format!("{text}\nWhat?\nboats"));
+        let regions = prompt.regions(Some(0));
+        let of = |region: Region| -> String {
+            let tokens = regions.iter().zip(&prompt.offsets).filter(|(of, _)| **of == region);
+            tokens.map(|(_, &(start, end))| &prompt.text[start..end]).collect()
+        };
+        assert_eq!(of(Region::Answer), " boats boats boats boats");
+        assert_eq!(of(Region::Needle), "Low has. He likes and.No go by.");
+        assert_eq!(of(Region::Filler).trim(), "Nobody waves.");
+        assert_eq!(prompt.queries.len(), 1);
+        let query = &prompt.queries[0];
+        assert!(query.controlled && query.answer.start > prompt.ids.len() / 2, "the last place counts: {query:?}");
+    }
+
+    #[test]
+    fn a_corrupted_prompt_has_another_answer_at_every_place() {
+        let text = "Low has 12345 boats. Nobody waves. He counted 12345 of them.";
+        let prompt = asked(text, "How many?", "12345").unwrap().prompt(40.0, Tokenizer::embedded()).unwrap();
+        let other = prompt.corrupted(0, Tokenizer::embedded()).unwrap();
+        assert_eq!(other.text.matches("12345").count(), 1, "the answer behind the question stays: {}", other.text);
+        assert_eq!(other.regions(Some(0)), prompt.regions(Some(0)));
+        assert_eq!(other.needles[0].value, other.needles[1].value);
+    }
+
+    #[test]
+    fn an_answer_in_no_place_is_an_error() {
+        for (answer, wanted) in [("18", "does not hold \"18\""), (" ", "neither may be empty")] {
             let error = asked(TEXT, "How many boats?", answer).unwrap_err();
             assert!(error.to_string().contains(wanted) && exit_code(&error) == 2, "{error}");
         }
