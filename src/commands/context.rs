@@ -3,6 +3,8 @@
 mod page;
 mod screen;
 
+pub(super) use page::inner_page;
+
 use super::command::{read, typed, Action, Command, Measuring, Next};
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;

@@ -93,7 +93,8 @@ pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
 fn section(run: SavedRun) -> Result<Section> {
     let screen = screen(&run.frame);
     let details = tables(&run.frame).into_iter().map(Table::details).collect();
-    Section::new(run, screen, details)
+    let text = super::context::inner_page(&run.frame)?;
+    Section::new(run, screen, details, text)
 }
 
 /// Endings of the names of pages.

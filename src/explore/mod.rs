@@ -28,5 +28,5 @@ mod probe;
 mod stored_pairs;
 
 pub(crate) use measure::{ExploreMeasure, ModelMaps};
-pub(crate) use page::{code, packed, ExplorerModel, ExplorerPage};
+pub(crate) use page::{code, is_own, ExplorerModel, ExplorerPage};
 pub(crate) use probe::{agreements, KnownHeads, Resolution};

@@ -4,13 +4,11 @@ use super::codes::{coarser, RUN};
 use super::detail::{HeadDetail, PairCodes, PooledQuantity};
 use super::probe::FINEST;
 use super::stored_pairs::StoredPairs;
+use crate::html::deflate;
 use crate::measures::{Pooling, RowQuantity};
-use anyhow::{Context, Result};
-use flate2::write::DeflateEncoder;
-use flate2::Compression;
+use anyhow::Result;
 use rayon::prelude::*;
 use serde::Serialize;
-use std::io::Write as _;
 use std::ops::Range;
 
 /// Query rows that are compressed together.
@@ -30,11 +28,6 @@ fn push(blob: &mut Vec<u8>, deflated: &[u8]) -> ChunkRange {
     let start = blob.len();
     blob.extend_from_slice(deflated);
     (start, deflated.len())
-}
-
-pub(super) fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
-    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(9));
-    encoder.write_all(raw).and_then(|()| encoder.finish()).context("cannot compress the data of the explorer")
 }
 
 /// Positions of a head's data in its blob.

@@ -6,9 +6,11 @@ use anyhow::{Context, Result};
 use base::files;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
+use flate2::write::DeflateEncoder;
+use flate2::Compression;
 use minijinja::{context, Environment, UndefinedBehavior, Value};
 use sha2::{Digest, Sha256};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 /// Base style: colours, fonts and widths, for light and dark displays.
@@ -41,11 +43,28 @@ impl PageCode {
     }
 }
 
-/// The value `head` of the templates, which include `head.html`. A page may show another in a frame: style and script of that
-/// one are allowed too.
-pub(crate) fn head(title: &str, own: &PageCode, framed: Option<&PageCode>) -> Value {
+/// The value `head` of the templates, which include `head.html`. A page may show others in frames: style and script of those
+/// are allowed too.
+pub(crate) fn head<'a>(title: &str, own: &'a PageCode, framed: impl IntoIterator<Item = &'a PageCode>) -> Value {
     let pages: Vec<&PageCode> = [own].into_iter().chain(framed).collect();
     context! { title, style => own.full_style(), policy => policy(&pages) }
+}
+
+/// Bytes as pages hold them, deflated.
+///
+/// # Errors
+/// If they cannot be compressed.
+pub(crate) fn deflate(raw: &[u8]) -> Result<Vec<u8>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(9));
+    encoder.write_all(raw).and_then(|()| encoder.finish()).context("cannot compress the data of a page")
+}
+
+/// A page as another holds it: deflated, as base64.
+///
+/// # Errors
+/// If it cannot be compressed.
+pub(crate) fn packed(page: &[u8]) -> Result<String> {
+    Ok(STANDARD.encode(deflate(page)?))
 }
 
 /// Number of bytes at the beginning of a page that contain its policy.

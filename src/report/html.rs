@@ -1,8 +1,7 @@
 //! Sections as one HTML file that needs no network and asks for none.
 
 use super::figure::ReportFigure;
-use super::{facts, ComparedRuns, Report, Section};
-use crate::explore;
+use super::{facts, ComparedRuns, InnerPage, Report, Section};
 use crate::html::{self, PageCode};
 use crate::results::screen::Chapter;
 use crate::results::table::Table;
@@ -12,7 +11,7 @@ use minijinja::context;
 use minijinja::value::{Serde, Value};
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("explorer.js"));
+const SCRIPT: &str = concat!(include_str!("script.js"), include_str!("framed.js"));
 
 /// The page as text.
 ///
@@ -23,7 +22,7 @@ pub(crate) fn html(report: &Report) -> Result<String> {
     let sections = report.sections.iter().map(|section| section.all_tables().count());
     let compared = report.compared.iter().filter(|compared| compared.table.is_some()).count();
     let values = context! {
-        head => html::head(&report.title, &own, Some(&explore::code())),
+        head => html::head(&report.title, &own, report.sections.iter().flat_map(|section| &section.pages).map(|page| &page.code)),
         script => SCRIPT,
         tables => compared + sections.sum::<usize>(),
         compared => report.compared.as_ref().map(ComparedRuns::values),
@@ -47,11 +46,18 @@ impl ComparedRuns {
     }
 }
 
+impl InnerPage {
+    /// The values for the template.
+    fn values(&self) -> Value {
+        let Self { name, title, summary, note, packed, .. } = self;
+        context! { name => *name, title => *title, summary => *summary, note => *note, packed, megabytes => format!("{:.1}", packed.len() as f64 / 1e6) }
+    }
+}
+
 impl Section {
     /// The values for the template.
     fn values(&self) -> Value {
         let run = &self.run;
-        let explorer = self.explorer.as_ref();
         context! {
             analysis => Serde(facts::analysis(run)),
             command => facts::command(run),
@@ -59,7 +65,7 @@ impl Section {
             details => values_of(self.tables(true)),
             environment => Serde(facts::environment(run)),
             experiment => &run.experiment,
-            explorer => explorer.map(|text| context! { text, megabytes => format!("{:.1}", text.len() as f64 / 1e6) }),
+            pages => self.pages.iter().map(InnerPage::values).collect::<Vec<_>>(),
             failures => values_of(self.failures.iter()),
             main_figure => self.figures(self.other_figures().take(1)),
             figures => self.figures(self.other_figures().skip(1)),

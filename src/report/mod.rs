@@ -15,7 +15,8 @@ pub(crate) use html::html;
 pub(crate) use input::SavedRun;
 pub(crate) use markdown::markdown;
 
-use crate::explore::packed;
+use crate::explore;
+use crate::html::{packed, PageCode};
 use crate::results::differences::{differences, differences_of_run, Detail, MOST_CONDITIONS, SETTING};
 use crate::results::screen::{Chapter, Screen};
 use crate::results::table::Table;
@@ -54,8 +55,8 @@ impl ComparedRuns {
 /// One run on a page.
 pub(crate) struct Section {
     run: SavedRun,
-    /// The explorer of its maps, packed.
-    explorer: Option<String>,
+    /// Pages that it shows in frames.
+    pages: Vec<InnerPage>,
     /// The forest plot of the differences that belong to the question.
     forest: Option<ReportFigure>,
     failures: Option<Table>,
@@ -67,19 +68,67 @@ pub(crate) struct Section {
     models: Option<Table>,
 }
 
-impl Section {
-    /// The section of a run: the tables of its screen, and all others folded away.
+/// A page of a run that a report shows in a frame.
+pub(crate) struct InnerPage {
+    /// Its name in links and styles.
+    name: &'static str,
+    title: &'static str,
+    /// The words that open it.
+    summary: &'static str,
+    note: &'static str,
+    /// Its style and script, which the policy of the report allows.
+    code: PageCode,
+    /// The page: deflated, as base64.
+    packed: String,
+}
+
+impl InnerPage {
+    /// The explorer of a run; `None` for a file that is not as an explorer of this build.
+    fn explorer(page: &str) -> Result<Option<Self>> {
+        if !explore::is_own(page)? {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            name: "explorer",
+            title: "Explorer",
+            summary: "Walk around in the maps of this run",
+            note: "The explorer has a frame of its own: Tab goes into it, and on from it. Its help is under “Keys and gestures”.",
+            code: explore::code(),
+            packed: packed(page.as_bytes())?,
+        }))
+    }
+
+    /// A text whose parts can be taken out.
     ///
     /// # Errors
-    /// If the explorer of its maps cannot be packed.
-    pub(crate) fn new(run: SavedRun, mut screen: Screen, details: Vec<Table>) -> Result<Self> {
+    /// If it cannot be compressed.
+    pub(crate) fn text(page: &str, code: PageCode) -> Result<Self> {
+        Ok(Self {
+            name: "text",
+            title: "Text",
+            summary: "Take parts of the text out",
+            note:
+                "The text has a frame of its own: Tab goes into it, arrows from part to part, and Enter takes one out.",
+            code,
+            packed: packed(page.as_bytes())?,
+        })
+    }
+}
+
+impl Section {
+    /// The section of a run: the tables of its screen, and all others folded away. `text`: the page of its text, if it has one.
+    ///
+    /// # Errors
+    /// If a page cannot be compressed.
+    pub(crate) fn new(run: SavedRun, mut screen: Screen, details: Vec<Table>, text: Option<InnerPage>) -> Result<Self> {
+        let explorer = run.explorer.as_deref().map(InnerPage::explorer).transpose()?.flatten();
         let chapters = std::mem::take(&mut screen.chapters);
         let of_screen = screen.into_tables(&details);
         let names = &run.frame.short_names;
         let has_forest = chapters.is_empty() && run.frame.treated.len() <= MOST_CONDITIONS;
         Ok(Self {
             failures: facts::failures(&run.frame),
-            explorer: run.explorer.as_deref().map(packed).transpose()?.flatten(),
+            pages: explorer.into_iter().chain(text).collect(),
             forest: has_forest.then(|| forest(&run.frame)).flatten(),
             chapters,
             results: of_screen.into_iter().chain(details).map(|table| table.with_names(names)).collect(),

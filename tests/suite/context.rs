@@ -1,14 +1,16 @@
 //! `context`: what parts of a text give the answer, against an outside implementation on a real model, and against whole passes over
 //! the shorter text.
 
-use crate::common::{fixture, refuses, Scratch};
+use crate::common::{fixture, refuses, tiny_model, Scratch};
 use crate::real_models::real;
+use crate::trust::edit_json;
 use difftool::results::record::Record;
-use engine::attention::Stream;
+use engine::attention::{KeyRemoval, ResolvedTreatment, Stream};
 use engine::model::open::{load, LoadOptions};
 use engine::model::pass::pass;
+use names::condition::Removal;
 use names::metric::{ALONE, ANSWER_LOG_PROB, CONTEXT_FLOOR, GIVES, HARMS, LOG_PROB_WITHOUT, THROUGH_OTHERS};
-use names::segment_name;
+use names::{segment_name, LayersAndHeads};
 use proptest::prelude::*;
 use serde_json::{json, Value};
 use std::fs;
@@ -118,6 +120,53 @@ proptest! {
     }
 }
 
+/// Keys that no later row sees.
+fn hidden_from_later_rows(keys: std::ops::Range<usize>) -> ResolvedTreatment {
+    let removal =
+        KeyRemoval { how: Removal::Mask, of: LayersAndHeads::default(), rows: keys.end..usize::MAX, keys: vec![keys] };
+    ResolvedTreatment { removed: vec![removal], ..ResolvedTreatment::default() }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// What deletion is: no later row sees the segment, and positions close up. A model without positions has nothing to close.
+    #[test]
+    fn without_positions_deletion_is_hiding_from_all_later_rows(
+        sentences in prop::collection::vec("[A-Z][a-z]{1,9}( [a-z]{1,7}){0,6}\\.", 2..6), out in 0..5usize
+    ) {
+        let scratch = Scratch::new();
+        let folder = scratch.path("m");
+        tiny_model(&folder, "transformer");
+        edit_json(&folder.join("config.json"), |config| {
+            config["model_type"] = json!("smollm3");
+            config["architectures"] = json!(["SmolLM3ForCausalLM"]);
+            config["no_rope_layers"] = json!([0, 0]);
+        });
+        let model = load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();
+        let segment = |text: &String| Segment { before: "\n".into(), text: text.clone(), ..Segment::default() };
+        let segments: Vec<Segment> = sentences.iter().map(segment).collect();
+        let context = Context { question: "What is it?".into(), segments, ..Context::default() };
+        let all: Vec<usize> = (0..sentences.len()).collect();
+        let out = out % sentences.len();
+        let rest: Vec<usize> = all.iter().copied().filter(|&other| other != out).collect();
+        let [whole, shorter] = [&all, &rest].map(|segments| {
+            context.prompt(Kept { segments, answer: "17" }, model.tokenizer().unwrap()).unwrap()
+        });
+        let keys = whole.segments[out].clone();
+        prop_assert_eq!([&whole.ids[..keys.start], &whole.ids[keys.end..]].concat(), shorter.ids.clone());
+        let log_prob = |prompt, treated| {
+            let stream = Stream::new(&[]).treated(treated);
+            pass(&model.transformer, prompt, stream, false).unwrap().queries[0].log_prob_nats
+        };
+        let treated = hidden_from_later_rows(keys);
+        let hidden = log_prob(&whole, Some(&treated));
+        let deleted = log_prob(&shorter, None);
+        prop_assert!((hidden - deleted).abs() < 1e-4, "{hidden} hidden, {deleted} deleted");
+        prop_assert!((log_prob(&whole, None) - deleted).abs() > 1e-4, "the segment says something");
+    }
+}
+
 #[test]
 fn the_sentence_with_the_answer_gives_most_and_the_page_and_the_screen_say_so() {
     let scratch = Scratch::new();
@@ -185,7 +234,7 @@ fn texts_of_all_kinds_have_numbers() {
 }
 
 /// Questions with a right passage, one that says otherwise, and others.
-fn questions(n: usize) -> String {
+pub(super) fn questions(n: usize) -> String {
     let mut lines = Vec::new();
     for i in 0..n {
         let number = 10_000 + 7919 * i % 80_000;

@@ -449,10 +449,15 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
     explore(&scratch, "maps");
     let page = scratch.stdout(&["run", "maps"]);
     let explorer = fs::read_to_string(scratch.path("maps/explore.html")).unwrap();
-    let held = page.split("<script type=\"text/plain\" id=\"page-2\">").nth(1).unwrap().split('<').next().unwrap();
+    let held =
+        page.split("<script type=\"text/plain\" id=\"page-2-explorer\">").nth(1).unwrap().split('<').next().unwrap();
     assert_eq!(inflated(held), explorer);
     assert!(held.len() < explorer.len() * 11 / 10, "{} for {}", held.len(), explorer.len());
-    assert!(page.contains("href=\"#run-2-explorer\"") && !page.contains("<iframe") && !page.contains("id=\"page-1\""));
+    assert!(
+        page.contains("href=\"#run-2-explorer\"")
+            && !page.contains("<iframe")
+            && !page.contains("id=\"page-1-explorer\"")
+    );
     let hashes = |policy: &str| -> Vec<String> {
         policy.split('\'').filter(|part| part.starts_with("sha256-")).map(str::to_owned).collect()
     };
@@ -462,6 +467,16 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
         "{outer:?} {inner:?}"
     );
     assert!(!policy(&page).contains("unsafe") && policy(&page).starts_with(" 'none'; img-src data:; style-src "));
+}
+
+#[test]
+fn a_text_whose_parts_can_be_taken_out_is_in_the_report() {
+    let scratch = Scratch::new(&Fixture::needle());
+    scratch.0.stdout(&["context", "--out", "text", "--quiet"]);
+    let page = scratch.stdout(&["text"]);
+    let held = page.split("<script type=\"text/plain\" id=\"page-1-text\">").nth(1).unwrap().split('<').next().unwrap();
+    assert_eq!(inflated(held), scratch.0.read("text/context.html"));
+    assert!(page.contains("Take parts of the text out"));
 }
 
 fn inflated(held: &str) -> String {
@@ -499,7 +514,7 @@ fn of_a_page_that_somebody_changed_only_the_data_are_in_the_report() {
             outputs.push(json!(output));
         });
         let page = scratch.stdout(&["maps"]);
-        match page.split("<script type=\"text/plain\" id=\"page-1\">").nth(1) {
+        match page.split("<script type=\"text/plain\" id=\"page-1-explorer\">").nth(1) {
             Some(held) => assert_eq!(inflated(held.split('<').next().unwrap()), explorer, "{forged}"),
             None => assert!(!page.contains("127.0.0.1"), "{forged}"),
         }

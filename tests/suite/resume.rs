@@ -1,6 +1,7 @@
 //! The binary from outside: runs that are killed, cut into shards, resumed and merged leave the bytes of one run.
 
 use crate::common::{self, tiny_model};
+use crate::context::questions;
 use assert_cmd::Command;
 use difftool::results::manifest::Manifest;
 use proptest::prelude::*;
@@ -20,8 +21,10 @@ const GENERATE: [&str; 10] =
     ["needle", "--ctx", "256", "--needles", "2", "--depths", "0,100", "--samples=2", "--generate", "--max-new=5"];
 /// 15 prompts of three series, two of which pool something.
 const CLAIMS: [&str; 7] = ["claims", "--only", "F3,T5,P", "--ctx", "256", "--samples", "1"];
-/// One that pools nothing, three that do, and one of several series.
-const PRESETS: [&[&str]; 5] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE, &CLAIMS];
+/// 100 questions with three passages each.
+const CONTEXT: [&str; 3] = ["context", "--questions-file", "questions.jsonl"];
+/// One that pools nothing, three that do, one of several series, and one of other people's questions.
+const PRESETS: [&[&str]; 6] = [&NEEDLE, &OUTLIERS, &NLL, &GENERATE, &CLAIMS, &CONTEXT];
 
 /// A scratch folder with two tiny models.
 struct Scratch(common::Scratch);
@@ -30,6 +33,7 @@ impl Scratch {
     fn new() -> Self {
         let scratch = common::Scratch::with(&["transformer", "diff"]);
         scratch.write("text.txt", "The river is wide here, and a boat goes by. ".repeat(17));
+        scratch.write("questions.jsonl", questions(100));
         Self(scratch)
     }
 

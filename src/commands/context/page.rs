@@ -2,6 +2,7 @@
 
 use super::screen::{percent, SegmentNumbers, TextNumbers};
 use crate::html::{self, PageCode};
+use crate::report::InnerPage;
 use crate::results::{AskedContext, Frame};
 use crate::run::Run;
 use anyhow::{Context as _, Result};
@@ -80,6 +81,16 @@ fn shown(numbers: &TextNumbers<'_>) -> BTreeSet<usize> {
     order.sort_by(|a, b| b.gives_nats.unwrap_or(0.0).abs().total_cmp(&a.gives_nats.unwrap_or(0.0).abs()));
     let mattering = order.iter().take(MATTERING).map(|of| of.index);
     mattering.flat_map(|index| index.saturating_sub(1)..(index + 2).min(all.end)).collect()
+}
+
+/// The page of a run with a single text, for a report.
+///
+/// # Errors
+/// If the template cannot be filled in.
+pub(crate) fn inner_page(frame: &Frame) -> Result<Option<InnerPage>> {
+    let [asked] = &frame.found.contexts[..] else { return Ok(None) };
+    let page = page(frame, asked)?;
+    page.map(|page| InnerPage::text(&page, CODE)).transpose()
 }
 
 /// The page as text; `None` if no model was measured on the text.

@@ -1,7 +1,7 @@
 
-// Explorers that this file holds: each becomes a frame when its part is opened for the first time. The frame has no origin
-// and may run its script and nothing else.
-for (const part of document.querySelectorAll("details.explorer")) {
+// Pages that this file holds: each becomes a frame when its part is opened for the first time. The frame has no origin and may
+// run its script and nothing else.
+for (const part of document.querySelectorAll("details.framed")) {
   const mount = () => {
     if (!part.open || part.querySelector("iframe")) return;
     const frame = document.createElement("iframe");
@@ -14,7 +14,7 @@ for (const part of document.querySelectorAll("details.explorer")) {
   mount();
 }
 
-// The page of an explorer, which stands at the end of this file: deflated, as base64.
+// A page, which stands at the end of this file: deflated, as base64.
 async function pageText(id) {
   if (document.readyState === "loading") await new Promise((done) => document.addEventListener("DOMContentLoaded", done, { once: true }));
   const text = atob(document.getElementById(id).textContent);
