@@ -201,19 +201,15 @@ impl MeasuringFlags for AblateFlags {
             bail_usage!("nothing to compare with the untreated passes: no part is asked for, and no --condition");
         }
 
-        let mut plan = Plan {
-            grid: Grid::Needle(self.prompts.clone()),
-            measures: vec![MeasureName::Answer],
-            conditions,
-            ..Plan::default()
-        };
+        let mut plan = Plan::new(Grid::Needle(self.prompts.clone()), vec![MeasureName::Answer]);
+        plan.passes.conditions = conditions;
         let has = |part| self.parts.contains(&part);
         let of_each_head = has(AblatePart::EachHead) || has(AblatePart::PatchEachHead);
         if of_each_head {
             plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles, MeasureName::Shape];
         }
         // Of dozens of passes only the answers count; attention is that of the untreated ones.
-        plan.only_score_treated = of_each_head || has(AblatePart::Flow);
+        plan.passes.only_score_treated = of_each_head || has(AblatePart::Flow);
         Ok(vec![plan])
     }
 

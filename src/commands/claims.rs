@@ -226,9 +226,11 @@ impl MeasuringFlags for ClaimsFlags {
                 "--fail-if: claims measures the same numbers of several kinds of prompts; use the command of a claim"
             );
         }
-        let own = serde_json::to_value(self)?;
-        let plans = series::plans(&self.claims(), self, run, models)?;
-        Ok(plans.into_iter().map(|plan| Plan { own: own.clone(), ..plan }).collect())
+        series::plans(&self.claims(), self, run, models)
+    }
+
+    fn for_tables(&self) -> Result<serde_json::Value> {
+        Ok(serde_json::to_value(self)?)
     }
 
     /// Draws the distributions of logits and hidden states.

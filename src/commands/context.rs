@@ -79,11 +79,7 @@ impl MeasuringFlags for ContextFlags {
             let (contexts, _) = self.texts.read()?;
             check_id(id, contexts.iter().map(|context| context.id.as_str()))?;
         }
-        Ok(vec![Plan {
-            grid: Grid::Context(self.texts.clone()),
-            measures: vec![MeasureName::Context],
-            ..Plan::default()
-        }])
+        Ok(vec![Plan::new(Grid::Context(self.texts.clone()), vec![MeasureName::Context])])
     }
 
     /// Writes the page of a text.

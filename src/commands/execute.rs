@@ -44,7 +44,7 @@ pub(super) fn execute_typed(command: &'static Command, typed: Typed) -> Result<(
 /// Prints an experiment as a file for `difftool run`, with what was not given filled in.
 pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
     let (plans, _) = experiment.plans()?;
-    write!(base::terminal::stdout(), "{}", plans[0].experiment)?;
+    write!(base::terminal::stdout(), "{}", plans[0].origin.experiment)?;
     Ok(())
 }
 

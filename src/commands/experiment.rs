@@ -7,7 +7,7 @@ use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::RunFlags;
 use super::COMMANDS;
-use crate::run::{Plan, Setups};
+use crate::run::{Origin, Plan, Setups};
 use anyhow::Result;
 use base::bail_usage;
 use base::error::Usage;
@@ -124,18 +124,19 @@ impl Experiment {
     /// Adds what all series of the run share.
     fn completed(&self, mut plan: Plan) -> Result<Plan> {
         let mut further = self.run.condition.clone();
-        further.retain(|condition| !plan.conditions.contains(condition));
-        plan.conditions.extend(further);
-        Ok(Plan {
+        further.retain(|condition| !plan.passes.conditions.contains(condition));
+        plan.passes.conditions.extend(further);
+        plan.passes.select = self.run.layers_and_heads();
+        plan.passes.reading = self.run.reading.clone();
+        plan.origin = Origin {
             command: self.command.name,
             experiment: self.to_toml()?,
             question: self.question.clone(),
             analysis: self.analysis.clone(),
+            own: self.flags.for_tables()?,
             fail_if: self.run.fail_if.iter().map(ToString::to_string).collect(),
-            select: self.run.layers_and_heads(),
-            reading: self.run.reading.clone(),
-            ..plan
-        })
+        };
+        Ok(plan)
     }
 
     /// Loads everything that the run needs.
@@ -258,9 +259,9 @@ reading = { bos = "auto" }
                 .chain([heatmap.to_vec(), vec!["needle", "--distractors", "1%,3%"], vec!["needle", "--task", "vt"]])
         {
             let (plans, _) = typed(&command).plans().unwrap();
-            let mut read = Experiment::parse(&plans[0].experiment, "x.toml").unwrap();
+            let mut read = Experiment::parse(&plans[0].origin.experiment, "x.toml").unwrap();
             let (again, _) = read.plans().unwrap();
-            assert_eq!(plans[0].experiment, again[0].experiment);
+            assert_eq!(plans[0].origin.experiment, again[0].origin.experiment);
             assert_eq!(format!("{plans:?}"), format!("{again:?}"), "{command:?}");
         }
     }

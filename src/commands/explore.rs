@@ -70,12 +70,9 @@ impl MeasuringFlags for ExploreFlags {
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
-        Ok(vec![Plan {
-            grid: self.prompt.grid(),
-            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles],
-            maps: Some(MapsOfOnePrompt::Explorer),
-            ..Plan::default()
-        }])
+        let measures = vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles];
+        let maps = Some(MapsOfOnePrompt::Explorer);
+        Ok(vec![Plan { maps, ..Plan::new(self.prompt.grid(), measures) }])
     }
 
     /// Writes the page and draws the figure.

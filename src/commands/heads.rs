@@ -74,11 +74,8 @@ impl MeasuringFlags for HeadsFlags {
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
-        Ok(vec![Plan {
-            grid: Grid::Needle(self.prompts.clone()),
-            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles, MeasureName::Premise],
-            ..Plan::default()
-        }])
+        let measures = vec![MeasureName::AnswerByHead, MeasureName::Shape, MeasureName::Roles, MeasureName::Premise];
+        Ok(vec![Plan::new(Grid::Needle(self.prompts.clone()), measures)])
     }
 }
 

@@ -92,12 +92,8 @@ impl MeasuringFlags for HeatmapFlags {
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
-        Ok(vec![Plan {
-            grid: self.prompt.grid(),
-            measures: vec![MeasureName::AnswerByHead],
-            maps: Some(MapsOfOnePrompt::Heatmap(self.maps.clone())),
-            ..Plan::default()
-        }])
+        let maps = Some(MapsOfOnePrompt::Heatmap(self.maps.clone()));
+        Ok(vec![Plan { maps, ..Plan::new(self.prompt.grid(), vec![MeasureName::AnswerByHead]) }])
     }
 
     fn check_output(&self) -> Result<()> {

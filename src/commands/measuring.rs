@@ -40,6 +40,14 @@ pub(super) trait MeasuringFlags: Keys + Debug {
     /// Usage errors for flags that do not go together; models that cannot be read.
     fn plans(&self, run: &RunFlags, models: &OpenedModels) -> Result<Vec<Plan>>;
 
+    /// The flags that tables need of the manifest, as JSON; null for none.
+    ///
+    /// # Errors
+    /// If they cannot be written as JSON.
+    fn for_tables(&self) -> Result<serde_json::Value> {
+        Ok(serde_json::Value::Null)
+    }
+
     /// Checks that files which are written besides the run can be, before anything is measured.
     ///
     /// # Errors

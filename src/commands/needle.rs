@@ -85,15 +85,11 @@ impl MeasuringFlags for NeedleFlags {
         if let Some(max_new) = self.max_new.filter(|_| !generates) {
             bail_usage!("--max-new {max_new}: models generate only with --generate or --unanswerable; add one of them");
         }
-        let mut plan = Plan {
-            grid: Grid::Needle(self.prompts.clone()),
-            measures: vec![MeasureName::Answer],
-            hides: true,
-            ..Plan::default()
-        };
+        let mut plan = Plan::new(Grid::Needle(self.prompts.clone()), vec![MeasureName::Answer]);
+        plan.passes.hides = true;
         if generates {
             let of_task = self.prompts.task.and_then(|task| NonZeroUsize::new(task.answers_tok));
-            plan.max_new = Some(self.max_new.or(of_task).unwrap_or(MAX_NEW).get());
+            plan.passes.max_new = Some(self.max_new.or(of_task).unwrap_or(MAX_NEW).get());
             plan.measures.push(MeasureName::Generation);
         }
         Ok(vec![plan])

@@ -115,19 +115,15 @@ impl MeasuringFlags for NllFlags {
         if self.stride.is_some_and(|stride| stride.single().is_none()) {
             bail_usage!("--stride: {ONE_LENGTH}; give it one number");
         }
-        Ok(vec![Plan {
-            grid: Grid::Text(TextWindows {
-                ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
-                samples: self.samples.unwrap_or_default(),
-                stride: self.stride.and_then(TokenRange::single),
-                seed: self.seed,
-                own: OwnText::of_file(self.text.as_ref()),
-                ids: self.ids.clone(),
-            }),
-            measures: vec![MeasureName::Nll],
-            skip: self.skip,
-            ..Plan::default()
-        }])
+        let grid = Grid::Text(TextWindows {
+            ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
+            samples: self.samples.unwrap_or_default(),
+            stride: self.stride.and_then(TokenRange::single),
+            seed: self.seed,
+            own: OwnText::of_file(self.text.as_ref()),
+            ids: self.ids.clone(),
+        });
+        Ok(vec![Plan { skip: self.skip, ..Plan::new(grid, vec![MeasureName::Nll]) }])
     }
 }
 

@@ -82,17 +82,14 @@ impl MeasuringFlags for OutliersFlags {
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
-        Ok(vec![Plan {
-            grid: Grid::Text(TextWindows {
-                ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
-                samples: self.samples.unwrap_or_default(),
-                seed: self.seed,
-                own: OwnText::of_file(self.text.as_ref()),
-                ..TextWindows::default()
-            }),
-            measures: vec![MeasureName::Outliers, MeasureName::SinkRate],
-            ..Plan::default()
-        }])
+        let grid = Grid::Text(TextWindows {
+            ctx_tok: self.ctx.and_then(TokenRange::single).into_iter().collect(),
+            samples: self.samples.unwrap_or_default(),
+            seed: self.seed,
+            own: OwnText::of_file(self.text.as_ref()),
+            ..TextWindows::default()
+        });
+        Ok(vec![Plan::new(grid, vec![MeasureName::Outliers, MeasureName::SinkRate])])
     }
 
     fn draw(&self, run: &Run) -> Result<()> {

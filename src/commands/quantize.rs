@@ -98,12 +98,9 @@ impl MeasuringFlags for QuantizeFlags {
                 conditions.extend(self.conditions(Some(layer))?);
             }
         }
-        Ok(vec![Plan {
-            grid: grid(&self.prompts),
-            measures: vec![MeasureName::Answer, MeasureName::Fidelity],
-            conditions,
-            ..Plan::default()
-        }])
+        let mut plan = Plan::new(grid(&self.prompts), vec![MeasureName::Answer, MeasureName::Fidelity]);
+        plan.passes.conditions = conditions;
+        Ok(vec![plan])
     }
 }
 

@@ -52,12 +52,9 @@ impl MeasuringFlags for RatioFlags {
     }
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
-        Ok(vec![Plan {
-            grid: grid(&self.prompts),
-            measures: vec![MeasureName::AnswerByHead, MeasureName::Shape],
-            hides: true,
-            ..Plan::default()
-        }])
+        let mut plan = Plan::new(grid(&self.prompts), vec![MeasureName::AnswerByHead, MeasureName::Shape]);
+        plan.passes.hides = true;
+        Ok(vec![plan])
     }
 }
 

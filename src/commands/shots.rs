@@ -58,7 +58,7 @@ impl MeasuringFlags for ShotsFlags {
 
     fn plans(&self, _run: &RunFlags, _models: &OpenedModels) -> Result<Vec<Plan>> {
         let grid = Grid::Shots(self.prompts.clone());
-        Ok(vec![Plan { grid, measures: vec![MeasureName::Answer], ..Plan::default() }])
+        Ok(vec![Plan::new(grid, vec![MeasureName::Answer])])
     }
 }
 

@@ -38,8 +38,8 @@ impl Plan {
             _ => (None, None),
         };
         for (flag, asked, what, have) in [
-            ("layers", self.select.layers.clone(), "layers", layers),
-            ("heads", self.select.heads.clone(), "heads", heads),
+            ("layers", self.passes.select.layers.clone(), "layers", layers),
+            ("heads", self.passes.select.heads.clone(), "heads", heads),
             ("layer", layer.map(|layer| vec![layer]), "layers", layers),
             ("head", head.map(|head| vec![head]), "heads", heads),
         ] {
@@ -71,7 +71,7 @@ pub struct Checked {
 /// A usage error with the numbers and what to change.
 pub fn check(setup: &Setup, prompts: &[PlannedPrompt]) -> Result<Checked> {
     for model in &setup.models {
-        if let (Some(why), Some(_)) = (model.lacks_eos(), setup.plan.max_new) {
+        if let (Some(why), Some(_)) = (model.lacks_eos(), setup.plan.passes.max_new) {
             bail_usage!("--generate: {why}: no token ends an answer; correct the file, or leave --generate out");
         }
         check_conditions(setup, model)?;
@@ -99,7 +99,7 @@ fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
             Grid::Needle(needles) if !needles.form().has_cities() => {
                 "only needles that give cities numbers of five digits can be changed"
             }
-            Grid::Needle(_) if setup.plan.max_new.is_some() => {
+            Grid::Needle(_) if setup.plan.passes.max_new.is_some() => {
                 "generated tokens have no counterpart in the other prompt"
             }
             Grid::Needle(_) => "",
@@ -169,7 +169,8 @@ fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt], answer_rows: usize) -> u
         let attributes = setup.attributes_heads(model, ctx_tok);
         // Keys and values for treated passes or gradients, of the corrupted prompt, and of the text that is generated.
         let shared = setup.conditions.len() > 1 || setup.hides(model, ctx_tok) || attributes;
-        let kept = [shared, setup.patches(), setup.plan.max_new.is_some()].into_iter().filter(|&kept| kept).count();
+        let kept =
+            [shared, setup.patches(), setup.plan.passes.max_new.is_some()].into_iter().filter(|&kept| kept).count();
         let mut pass = config.pass_bytes(ctx_tok) + kept as u64 * config.prefix_bytes(ctx_tok);
         if setup.measures_answers() {
             pass += (Region::ALL.len() * answer_rows * size_of::<f64>()) as u64 * config.written_numbers();
@@ -187,7 +188,7 @@ fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt], answer_rows: usize) -> u
 /// Memory of the matrices that `heatmap --full` writes token by token, in bytes; 0 for other runs.
 fn full_map_bytes(setup: &Setup, config: &ModelConfig, ctx_tok: usize) -> u64 {
     let Some(MapsOfOnePrompt::Heatmap(spec)) = setup.plan.maps.as_ref() else { return 0 };
-    let LayersAndHeads { layers, heads } = &setup.plan.select;
+    let LayersAndHeads { layers, heads } = &setup.plan.passes.select;
     let layers = if spec.every_head { layers.as_ref().map_or(config.layers.len(), Vec::len) } else { 1 };
     let heads = if spec.head.is_some() { 1 } else { heads.as_ref().map_or(config.wiring().heads(), Vec::len) };
     let matrices = layers * heads * spec.map.quantities().len() * setup.conditions.len();

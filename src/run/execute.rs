@@ -5,7 +5,7 @@ use super::maps::drawn_heads;
 use super::reference::ranked_heads;
 use super::series::{measure_prompts, pooled_records, Series};
 use super::store::{check_experiment, check_shards, Store};
-use super::{MissedDepth, OutputStyle, Plan, RunShard, Setup};
+use super::{MissedDepth, Origin, OutputStyle, Plan, RunShard, Setup};
 use crate::measures::{Measure, PassKey};
 use crate::results::folder::{RunFolder, MANIFEST, RESULTS};
 use crate::results::manifest::Manifest;
@@ -250,7 +250,7 @@ fn keys_of<'a>(
     prompts: &'a [PlannedPrompt],
     begun: &str,
 ) -> impl Iterator<Item = (u64, String)> + use<'a> {
-    let common = json!([setup.plan.experiment, begun]);
+    let common = json!([setup.plan.origin.experiment, begun]);
     prompts.iter().map(move |prompt| {
         let own = json!([prompt.spec, prompt.index, prompt.sample, prompt.seed_index]);
         (prompt.index, sha256(format!("{common}{own}").as_bytes()))
@@ -274,7 +274,7 @@ pub(super) fn config(series: &[Series], left_out: &[LeftOut]) -> Value {
     if first.plan.series.is_empty() {
         return first.config();
     }
-    let Plan { command, question, analysis, own, .. } = &first.plan;
+    let Origin { command, question, analysis, own, .. } = &first.plan.origin;
     let configs: Vec<Value> = series.iter().map(|series| series.setup.config()).collect();
     json!({
         "command": command,
@@ -288,7 +288,7 @@ pub(super) fn config(series: &[Series], left_out: &[LeftOut]) -> Value {
 
 /// Opens the run folder and its store. Returns also what the run was begun with.
 fn open(series: &[Series], left_out: &[LeftOut], part: &RunPart) -> Result<(RunFolder, Store, Begun)> {
-    let Plan { command: name, experiment, .. } = &series[0].setup.plan;
+    let Origin { command: name, experiment, .. } = &series[0].setup.plan.origin;
     let mut begun = Begun::here(series.iter().map(|series| &series.setup), left_out);
     let keys = keys(series, &begun);
     let (mut folder, store);
@@ -331,7 +331,7 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
     if plan.maps.is_some() && !is_whole {
         bail_usage!(
             "{} measures one prompt: it cannot be resumed, cut into shards or merged; start a new run",
-            plan.command
+            plan.origin.command
         );
     }
     Ok(())
@@ -346,7 +346,7 @@ fn check_part(plan: &Plan, part: &RunPart) -> Result<()> {
 pub fn finished_frame(plan: &Plan, part: &mut RunPart) -> Result<Option<(PathBuf, Frame)>> {
     check_part(plan, part)?;
     let RunStart::Resume(folder) = &mut part.start else { return Ok(None) };
-    check_experiment(folder.path(), &plan.experiment)?;
+    check_experiment(folder.path(), &plan.origin.experiment)?;
     let path = folder.join(MANIFEST);
     if !path.exists() {
         folder.journal()?;

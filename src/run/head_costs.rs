@@ -2,7 +2,7 @@
 //! prompts on which nothing else is measured.
 
 use super::passes::{results, PromptResult};
-use super::{Plan, Setup};
+use super::{PassOptions, Plan, Setup};
 use crate::measures::AnswerMeasure;
 use crate::results::record::Record;
 use crate::treatments::Reference;
@@ -44,8 +44,9 @@ impl CostPrompts {
         *grid.seed_mut() = Rng::new(setup.grid.seed(), "prompts of head costs").bits() >> 1;
         let mut conditions = vec![Condition::default()];
         conditions.extend(heads.iter().map(|&at| without(at)));
+        let passes = PassOptions { only_score_treated: true, hides: false, max_new: None, ..setup.plan.passes.clone() };
         let setup = Setup {
-            plan: Plan { only_score_treated: true, hides: false, max_new: None, maps: None, ..setup.plan.clone() },
+            plan: Plan { passes, maps: None, ..setup.plan.clone() },
             models: vec![model.clone()],
             grid,
             sources: setup.sources.clone(),

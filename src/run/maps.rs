@@ -229,7 +229,7 @@ fn drawn(setup: &Setup, spec: &MapFlags) -> Result<Vec<LayersAndHeads>> {
     if matches!(spec.map, MapKind::A2 | MapKind::Logits2) && !setup.has_second_map() {
         bail_usage!("none of these models has a second map: give another --map");
     }
-    let asked = &setup.plan.select;
+    let asked = &setup.plan.passes.select;
     if spec.every_head {
         return Ok(vec![asked.clone(); setup.models.len()]);
     }
@@ -271,7 +271,7 @@ fn layers_to_draw(setup: &Setup) -> Result<Vec<usize>> {
 
 fn layer_to_draw(setup: &Setup, index: usize, planned: &PlannedPrompt) -> usize {
     let model = &setup.models[index];
-    let select = &setup.plan.select;
+    let select = &setup.plan.passes.select;
     // Where these prompts cannot be measured, attention to the answer decides.
     let scores = bringers(setup, index).unwrap_or_default();
     if let Some((at, _)) = scores.iter().filter(|(at, _)| select.has(**at)).max_by(|a, b| a.1.total_cmp(b.1)) {

@@ -156,7 +156,7 @@ impl Run {
             });
         }
         let seed = setup.grid.seed();
-        let reading = &setup.plan.reading;
+        let reading = &setup.plan.passes.reading;
         let mut machines = self.begun.machines.iter().cloned();
         let machine = machines.next();
         let manifest = Manifest {

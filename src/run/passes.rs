@@ -20,7 +20,7 @@ pub(super) fn results(setup: &Setup, prompts: &[PlannedPrompt], measures: &[&dyn
             let built = planned.build(setup.grid.seed(), &setup.sources, opened.tokenizer());
             let done = built.and_then(|prompt| {
                 let prompt = with_answer(setup, opened, planned, prompt)?;
-                PromptRun { setup, model, planned, prompt: &prompt, only: &setup.plan.select, measures }
+                PromptRun { setup, model, planned, prompt: &prompt, only: &setup.plan.passes.select, measures }
                     .under_each_condition(&mut prefix, result)
             });
             if let Err(error) = done {

@@ -9,34 +9,52 @@ use engine::model::open::LoadOptions;
 use names::condition::Condition;
 use names::{repeated, LayersAndHeads};
 use std::path::Path;
-use text::{Grid, NeedlePrompts};
+use text::Grid;
 
-/// The plan of a series of a run: models × prompts × conditions, and the measures. Commands make it of their flags.
+/// The plan of a series of a run: what is asked, and in which passes. Commands make it of their flags.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Name of the command that makes the plan.
-    pub command: &'static str,
     /// Name of the series among those of its run; empty of the only one.
     pub series: &'static str,
-    /// The experiment as a file, from which the command would make this plan again.
+    /// What the run is of, which commands need not fill in.
+    pub origin: Origin,
+    /// The prompts.
+    pub grid: Grid,
+    /// The measures.
+    pub measures: Vec<MeasureName>,
+    /// The passes over each prompt.
+    pub passes: PassOptions,
+    /// Tokens at the beginning of every window that the mean negative log-likelihood excludes.
+    pub skip: usize,
+    /// The maps to keep, for the commands on one prompt.
+    pub maps: Option<MapsOfOnePrompt>,
+}
+
+/// What a run is of, for its folder; the same in all of its series.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// Name of the command.
+    pub command: &'static str,
+    /// The experiment as a file, from which the command would make the plans again.
     pub experiment: String,
     /// The question, in words.
     pub question: String,
     /// How to read the answer, in words.
     pub analysis: String,
-    /// Flags of the command that its tables need of the manifest; the same in all series.
+    /// Flags of the command that its tables need of the manifest.
     pub own: serde_json::Value,
     /// Conditions on the results that fail the command, for the manifest.
     pub fail_if: Vec<String>,
+}
+
+/// The passes over each prompt, and what of them is measured.
+#[derive(Clone, Debug, Default)]
+pub struct PassOptions {
     /// Options for loading the models.
     pub reading: LoadOptions,
-    /// The prompts.
-    pub grid: Grid,
     /// Layers and heads to measure.
     pub select: LayersAndHeads,
-    /// The measures.
-    pub measures: Vec<MeasureName>,
-    /// Treated passes over every prompt, besides the untreated one.
+    /// Treated passes, besides the untreated one.
     pub conditions: Vec<Condition>,
     /// Scores answers of untreated passes also with noise, and with its parts, hidden from their rows.
     pub hides: bool,
@@ -44,10 +62,6 @@ pub struct Plan {
     pub only_score_treated: bool,
     /// Largest number of tokens of a generated answer; `None` without generation.
     pub max_new: Option<usize>,
-    /// Tokens at the beginning of every window that the mean negative log-likelihood excludes.
-    pub skip: usize,
-    /// The maps to keep, for the commands on one prompt.
-    pub maps: Option<MapsOfOnePrompt>,
 }
 
 /// The maps that are kept of a run on one prompt. They are not records, so such a run cannot be resumed or sharded.
@@ -59,38 +73,20 @@ pub enum MapsOfOnePrompt {
     Explorer,
 }
 
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            command: "needle",
-            series: "",
-            experiment: String::new(),
-            question: String::new(),
-            analysis: String::new(),
-            own: serde_json::Value::Null,
-            fail_if: Vec::new(),
-            reading: LoadOptions::default(),
-            grid: Grid::Needle(NeedlePrompts::default()),
-            select: LayersAndHeads::default(),
-            measures: Vec::new(),
-            conditions: Vec::new(),
-            hides: false,
-            only_score_treated: false,
-            max_new: None,
-            skip: 0,
-            maps: None,
-        }
-    }
-}
-
 impl Plan {
+    /// Measures prompts in untreated passes.
+    pub fn new(grid: Grid, measures: Vec<MeasureName>) -> Self {
+        let origin = Origin::default();
+        Self { series: "", origin, grid, measures, passes: PassOptions::default(), skip: 0, maps: None }
+    }
+
     /// The untreated condition, and the others.
     ///
     /// # Errors
     /// A usage error for conditions that are named twice.
     pub fn all_conditions(&self) -> Result<Vec<Condition>> {
         let mut conditions = vec![Condition::default()];
-        conditions.extend(self.conditions.iter().filter(|condition| !condition.is_untreated()).cloned());
+        conditions.extend(self.passes.conditions.iter().filter(|condition| !condition.is_untreated()).cloned());
         if let Some(condition) = repeated(&conditions) {
             bail_usage!("the condition {condition} is named twice");
         }
@@ -120,7 +116,7 @@ impl Plan {
         }
         if let Some(MapsOfOnePrompt::Heatmap(heatmap)) = &self.maps {
             // The length of a text with a question is not known yet.
-            heatmap.check(self.grid.ctx_tok().first().copied().unwrap_or(usize::MAX), &self.select)?;
+            heatmap.check(self.grid.ctx_tok().first().copied().unwrap_or(usize::MAX), &self.passes.select)?;
         }
         Ok(())
     }

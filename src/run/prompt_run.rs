@@ -164,7 +164,7 @@ impl<'a> PromptRun<'a> {
 
     /// Returns `true` if measures observe the pass, `false` if only its answers are scored.
     fn observes(&self, treated: bool) -> bool {
-        !(treated && self.setup.plan.only_score_treated)
+        !(treated && self.setup.plan.passes.only_score_treated)
     }
 
     /// Before the first condition, no measure keeps anything.
@@ -212,7 +212,7 @@ impl<'a> PromptRun<'a> {
 
     /// Generates text from where the first answer of the prompt begins. `None` if the experiment does not generate.
     fn generation(&self, treated: Option<&ResolvedTreatment>, prefix: Option<&Prefix>) -> Result<Option<Generation>> {
-        let Some(max_new) = self.setup.plan.max_new else { return Ok(None) };
+        let Some(max_new) = self.setup.plan.passes.max_new else { return Ok(None) };
         let Self { prompt, .. } = *self;
         let model = self.opened();
         let until = StopConditions {

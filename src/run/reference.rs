@@ -82,7 +82,7 @@ fn check_rankings(setup: &Setup, model: &Model, reference: &Reference) -> Result
         if let Some(by) = condition.rankings().find(|by| !reference.rankings.contains_key(by)) {
             let known: Vec<&str> = reference.rankings.keys().map(|ranking| ranking.name()).collect();
             let only = match by {
-                Ranking::Attribution if !setup.plan.reading.has_kernels() => {
+                Ranking::Attribution if !setup.plan.passes.reading.has_kernels() => {
                     "; attribution is measured on the CPU in f32: leave --device and --dtype out"
                 }
                 _ => "",

@@ -130,7 +130,7 @@ pub fn measure_prompts(
 /// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
 pub(super) fn parallel_prompts(setup: &Setup) -> usize {
     let streamed = setup.models.iter().any(|model| model.transformer.is_streamed());
-    if streamed || !setup.plan.reading.has_kernels() {
+    if streamed || !setup.plan.passes.reading.has_kernels() {
         1
     } else {
         rayon::current_num_threads()

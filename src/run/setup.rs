@@ -159,12 +159,12 @@ impl Setup {
 
     /// Returns `true` if passes over texts that begin alike share keys and values.
     pub(super) fn shares_prefixes(&self) -> bool {
-        self.plan.reading.has_kernels() && !self.whole_passes
+        self.plan.passes.reading.has_kernels() && !self.whole_passes
     }
 
     /// Returns `true` if regions are hidden in passes of their own, beside the untreated one over a prompt.
     pub(super) fn hides(&self, model: &Model, tokens: usize) -> bool {
-        self.plan.hides
+        self.plan.passes.hides
             && !matches!(self.grid, Grid::Text(_))
             && (!self.shares_prefixes() || model.transformer.config.keeps_prefix(tokens))
     }
@@ -180,7 +180,7 @@ impl Setup {
     pub(super) fn differentiates(&self, model: &Model, tokens: usize) -> bool {
         self.measures_answers()
             && !matches!(self.grid, Grid::Text(_))
-            && self.plan.reading.has_kernels()
+            && self.plan.passes.reading.has_kernels()
             && model.transformer.config.differentiates(tokens)
     }
 
@@ -306,16 +306,16 @@ impl Setup {
     pub(super) fn config(&self) -> Value {
         let plan = &self.plan;
         let mut config = json!({
-            "question": plan.question,
-            "analysis": plan.analysis,
-            "command": plan.command,
+            "question": plan.origin.question,
+            "analysis": plan.origin.analysis,
+            "command": plan.origin.command,
             "measures": plan.measures,
             "grid": self.grid,
             "conditions": self.conditions,
-            "selection": plan.select,
-            "fail_if": plan.fail_if,
+            "selection": plan.passes.select,
+            "fail_if": plan.origin.fail_if,
         });
-        if plan.only_score_treated {
+        if plan.passes.only_score_treated {
             config["only_score_treated"] = true.into();
         }
         if plan.measures.contains(&MeasureName::Nll) {
@@ -324,7 +324,7 @@ impl Setup {
                 config["own_text"] = true.into();
             }
         }
-        if let Some(max_new) = plan.max_new {
+        if let Some(max_new) = plan.passes.max_new {
             config["max_new"] = json!(max_new);
         }
         config

@@ -289,7 +289,7 @@ fn experiments_have_the_same_records_with_and_without_shared_prefixes() {
         let change = |plan: &mut Plan| {
             if !measures.is_empty() {
                 plan.measures = measures.to_vec();
-                plan.max_new = Some(5);
+                plan.passes.max_new = Some(5);
             }
         };
         let (shared, whole) = (changed_records(&text, false, change), changed_records(&text, true, change));
@@ -314,7 +314,7 @@ fn a_question_without_an_answer_shares_the_text_of_its_twin() {
         let text = format!("{needle}\n{conditions}\n{PROMPTS}samples = 3");
         let change = |plan: &mut Plan| {
             plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Generation];
-            plan.only_score_treated = only_score_treated;
+            plan.passes.only_score_treated = only_score_treated;
         };
         let (shared, whole) = (changed_records(&text, false, change), changed_records(&text, true, change));
         let absent = |record: &&Record| record.identity.cities.as_deref() == Some("absent");
@@ -332,7 +332,7 @@ fn each_head_is_taken_out_and_only_scored() {
     );
     let change = |plan: &mut Plan| {
         plan.measures = vec![MeasureName::AnswerByHead, MeasureName::Roles];
-        plan.only_score_treated = true;
+        plan.passes.only_score_treated = true;
     };
     let (shared, whole) = (changed_records(&text, false, change), changed_records(&text, true, change));
     assert_eq!(format!("{shared:?}"), format!("{whole:?}"));

@@ -172,8 +172,10 @@ pub(super) fn plans(
 /// The plan of the prompts on which the difficulty is chosen: those of the series of answers, from another base seed.
 pub(super) fn rung(difficulty: Difficulty, flags: &ClaimsFlags, models: &OpenedModels) -> Result<Plan> {
     let flags = ClaimsFlags { samples: RUNG_SAMPLES, seed: flags.seed.wrapping_add(RUNG_SEED), ..flags.at(difficulty) };
-    let plan = SERIES[0].plan(&flags, &RunFlags::default(), models)?;
-    Ok(Plan { hides: false, reading: models.reading().clone(), ..plan })
+    let mut plan = SERIES[0].plan(&flags, &RunFlags::default(), models)?;
+    plan.passes.hides = false;
+    plan.passes.reading = models.reading().clone();
+    Ok(plan)
 }
 
 /// Prompts at each depth on which the difficulty is chosen, and what their base seed is more than that of the claims.
