@@ -301,7 +301,7 @@ pub(super) struct PartArgs {
     /// Continue the unfinished run in this folder, with the same other flags
     #[arg(long, value_name = "DIR", conflicts_with = "out", hide_short_help = true)]
     pub resume: Option<PathBuf>,
-    /// Run only shard I of N, for `difftool merge`; `auto` reads the variables of array jobs (SLURM, Grid Engine, LSF, Kubernetes)
+    /// Run only shard I of N, for `difftool merge`; `auto` reads the variables of SLURM's array jobs
     #[arg(long, value_name = "I/N|auto", hide_short_help = true)]
     pub shard: Option<RunShard>,
     /// Print the experiment file of this command, for `difftool run`, without running it
