@@ -31,6 +31,11 @@ use tables::{screen, CLAIMS_TABLE, READINGS};
 /// Usual length of prompts and windows, in tokens.
 const CTX_TOK: usize = 1024;
 
+/// All claims, in their readings.
+pub(super) fn all_claims() -> &'static [Claim] {
+    &CLAIMS
+}
+
 pub(super) static CLAIMS_COMMAND: Command = Command {
     name: "claims",
     about: "Every claim of the Differential Transformer paper, on a differential model and a standard one",

@@ -8,6 +8,7 @@ mod compare;
 mod context;
 mod execute;
 mod experiment;
+mod explain;
 mod explore;
 mod heads;
 mod heatmap;
@@ -53,7 +54,7 @@ use std::time::{Duration, Instant};
 use strum::VariantArray as _;
 
 /// All commands, in the order of the help.
-static COMMANDS: [&Command; 22] = [
+static COMMANDS: [&Command; 23] = [
     &claims::CLAIMS_COMMAND,
     &needle::NEEDLE,
     &context::CONTEXT,
@@ -71,6 +72,7 @@ static COMMANDS: [&Command; 22] = [
     &compare::COMPARE,
     &show::SHOW,
     &report::REPORT,
+    &explain::EXPLAIN,
     &inspect::INSPECT,
     &prompt::PROMPT,
     &train::TRAIN,

@@ -3,7 +3,7 @@
 use crate::results::table::plural;
 use crate::run::{MissedDepth, Run, Series};
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -32,14 +32,43 @@ pub(super) fn draw_target(quiet: bool) -> ProgressDrawTarget {
     }
 }
 
-/// A progress bar with the time left.
+/// A progress bar, whose message is the time left.
 fn progress_bar(run: &Run) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} prompts{left}").expect("a valid template");
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} prompts{msg}").expect("a valid template");
     let bar = ProgressBar::with_draw_target(Some(run.prompts() as u64), draw_target(run.style.quiet));
-    bar.set_style(style.with_key("left", write_left));
+    bar.set_style(style);
     bar.set_position(run.resumed as u64);
-    bar.reset_eta();
     bar
+}
+
+/// An estimate of the time left: prompts take about as long as they have tokens and passes.
+struct TimeLeft {
+    begun: Instant,
+    /// What is left of the work of this process, prompt by prompt.
+    left: VecDeque<u64>,
+    done: u64,
+}
+
+impl TimeLeft {
+    /// Begins the clock on the work that prompts take, those that are left.
+    fn new(work: impl Iterator<Item = u64>) -> Self {
+        Self { begun: Instant::now(), left: work.collect(), done: 0 }
+    }
+
+    fn prompt_finished(&mut self) {
+        self.done += self.left.pop_front().unwrap_or(0);
+    }
+
+    /// The time left after so much time; `None` before any work is done.
+    fn after(&self, elapsed: Duration) -> Option<Duration> {
+        let left: u64 = self.left.iter().sum();
+        (self.done > 0).then(|| elapsed.mul_f64(left as f64 / self.done as f64))
+    }
+
+    /// The time left, in words.
+    fn words(&self) -> Option<String> {
+        self.after(self.begun.elapsed()).map(|left| HumanDuration(left).to_string())
+    }
 }
 
 /// Says which depths the needles have instead of those that are asked for, in a line for each length of prompts.
@@ -114,6 +143,7 @@ pub(super) struct ProgressReporter {
     conditions: String,
     /// Time of the last line.
     said: Instant,
+    time_left: TimeLeft,
 }
 
 impl ProgressReporter {
@@ -127,10 +157,15 @@ impl ProgressReporter {
             bar: progress_bar(run),
             conditions: conditions_in_words(run),
             said: Instant::now(),
+            time_left: TimeLeft::new(run.series.iter().flat_map(Series::work).skip(run.resumed)),
         }
     }
 
     pub(super) fn prompt_finished(&mut self) {
+        self.time_left.prompt_finished();
+        if let Some(left) = self.time_left.words() {
+            self.bar.set_message(format!(", {left} left"));
+        }
         self.bar.inc(1);
         if !self.quiet && !is_live() {
             self.print_if_due();
@@ -147,8 +182,24 @@ impl ProgressReporter {
         let all = self.bar.length().unwrap_or(0);
         if self.said.elapsed() >= LINE_INTERVAL && done < all {
             self.said = Instant::now();
-            let left = HumanDuration(self.bar.eta());
+            let left = self.time_left.words().unwrap_or_default();
             base::say!("{done} of {all} prompts{}, about {left} left", self.conditions);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_goes_by_tokens_and_not_by_prompts() {
+        let mut time = TimeLeft::new([1000, 1000, 4000, 4000].into_iter());
+        assert_eq!(time.after(Duration::from_secs(9)), None, "nothing is known before the first prompt");
+        time.prompt_finished();
+        time.prompt_finished();
+        assert_eq!(time.after(Duration::from_secs(10)), Some(Duration::from_secs(40)));
+        time.prompt_finished();
+        assert_eq!(time.after(Duration::from_secs(30)), Some(Duration::from_secs(20)));
     }
 }

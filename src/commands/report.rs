@@ -22,7 +22,7 @@ pub(super) static REPORT: Command = Command {
     about: "Write a page with the results and figures of run folders",
     examples: &[
         ("An HTML page", "difftool report runs/readme --out report.html"),
-        ("Tables for a text of yours", "difftool report runs/readme --format markdown"),
+        ("Tables for a text of yours", "difftool report runs/readme --out report.md"),
     ],
     defaults: None,
     flags: ReportFlags::augment_args,
@@ -37,9 +37,9 @@ pub(super) struct ReportFlags {
     /// A new file, or - for stdout [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Format of the report
-    #[arg(long, value_enum, default_value_t = ReportFormat::Html)]
-    pub format: ReportFormat,
+    /// Format of the report [default: what the ending of --out says, otherwise html]
+    #[arg(long, value_enum)]
+    pub format: Option<ReportFormat>,
     /// Begin with a comparison of the runs, or of the models of a single run
     #[arg(long)]
     pub compare: bool,
@@ -55,6 +55,15 @@ pub(super) enum ReportFormat {
     Html,
     /// Markdown tables
     Markdown,
+}
+
+impl ReportFlags {
+    fn format(&self) -> ReportFormat {
+        let is_markdown = |path: &PathBuf| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("md"));
+        let by_ending =
+            if self.out.as_ref().is_some_and(is_markdown) { ReportFormat::Markdown } else { ReportFormat::Html };
+        self.format.unwrap_or(by_ending)
+    }
 }
 
 /// Reads the runs and writes the report.
@@ -76,7 +85,7 @@ fn run(args: &ReportFlags) -> Result<()> {
     let compared = args.compare.then(|| compared(&args.runs, &runs)).transpose()?;
     let sections: Vec<Section> = runs.into_iter().map(section).collect::<Result<_>>()?;
     let report = Report { title: title(&sections), sections, compared };
-    let page = match args.format {
+    let page = match args.format() {
         ReportFormat::Html => html(&report)?,
         ReportFormat::Markdown => markdown(&report),
     };
@@ -87,6 +96,15 @@ fn run(args: &ReportFlags) -> Result<()> {
 pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
     let sections = vec![section(SavedRun::read(folder)?)?];
     write_whole(page, &html(&Report { title: title(&sections), sections, compared: None })?, quiet)
+}
+
+/// The report of one finished run in Markdown.
+///
+/// # Errors
+/// As [`SavedRun::read`].
+pub(super) fn markdown_of_run(folder: &Path) -> Result<String> {
+    let sections = vec![section(SavedRun::read(folder)?)?];
+    Ok(markdown(&Report { title: title(&sections), sections, compared: None }))
 }
 
 /// The section of a run, with the tables that its command prints.
@@ -108,7 +126,7 @@ pub(super) fn check_page(flag: &str, page: &Path) -> Result<()> {
     let shown = page.display();
     let ending = page.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
     if !ENDINGS.contains(&ending.as_str()) {
-        bail_usage!("{flag} {shown}: a page is an HTML file; name it FILE.html, or ask for --format markdown");
+        bail_usage!("{flag} {shown}: a page is FILE.html, or FILE.md for Markdown");
     }
     check_new(flag, page)
 }
@@ -163,12 +181,12 @@ fn check(args: &ReportFlags) -> Result<()> {
         }
     }
     if let Some(page) = file(args) {
-        match args.format {
+        match args.format() {
             ReportFormat::Html => check_page("--out", page)?,
             ReportFormat::Markdown => check_new("--out", page)?,
         }
     }
-    if args.format == ReportFormat::Html && args.out.is_none() && std::io::stdout().is_terminal() {
+    if args.format() == ReportFormat::Html && args.out.is_none() && std::io::stdout().is_terminal() {
         bail_usage!("a page is not for the terminal: name a file with -o report.html, or ask for --format markdown");
     }
     Ok(())

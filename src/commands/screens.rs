@@ -23,6 +23,14 @@ fn of_command(frame: &Frame) -> Option<&'static Measuring> {
     command(&frame.about.config.command).and_then(Command::measuring)
 }
 
+/// The screen of a run, or the tables that are asked for, as text.
+///
+/// # Errors
+/// A usage error if a table is not there.
+pub(super) fn text_of_tables(frame: &Frame, args: &TableArgs) -> Result<String> {
+    args.text(|| screen(frame), || tables(frame), &frame.short_names)
+}
+
 /// Prints the screen of a run, or the tables that are asked for.
 pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
     args.print(|| screen(frame), || tables(frame), &frame.short_names)

@@ -1,24 +1,28 @@
 //! `difftool show`: the tables of a finished run, printed again.
 
 use super::command::{Action, Command};
-use super::screens::{print_tables, tables};
+use super::report;
+use super::screens::{print_tables, tables, text_of_tables};
 use super::table_args::{chosen, TableArgs};
 use crate::report::SavedRun;
 use crate::results::print::write_table;
 use crate::results::record;
 use crate::results::{About, Findings, Frame, FrameBuilder};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use base::bail_usage;
+use base::files;
 use clap::{Args, FromArgMatches as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) static SHOW: Command = Command {
     name: "show",
-    about: "Print the tables of a finished run",
+    about: "Print the tables of a finished run, or write them to a file",
     examples: &[
         ("What the run printed", "difftool show runs/readme"),
         ("All of its tables", "difftool show runs/readme --tables all"),
         ("One table for a paper", "difftool show runs/readme --tables answers --latex"),
+        ("A page, a table for R", "difftool show runs/readme --out report.html"),
     ],
     defaults: None,
     flags: Show::augment_args,
@@ -35,6 +39,9 @@ pub(super) struct Show {
     /// Print the table that --tables names as CSV, with all digits
     #[arg(long, requires = "tables", conflicts_with_all = ["json", "latex"])]
     pub csv: bool,
+    /// Write to this new file what its ending says: .html and .md a report, .csv the table that --tables names, .tex or .json
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["json", "latex", "csv"])]
+    pub out: Option<PathBuf>,
 }
 
 /// Prints the tables of a run folder.
@@ -42,13 +49,60 @@ pub(super) struct Show {
 /// # Errors
 /// If it is none, or one of its files is not what the manifest describes.
 fn run(args: &Show) -> Result<()> {
-    let frame = if args.run.is_file() { frame_of(&args.run)? } else { SavedRun::read(&args.run)?.frame };
-    let Some(wanted) = args.tables.tables.as_ref().filter(|_| args.csv) else {
-        return print_tables(&frame, &args.tables);
+    if let Some(file) = &args.out {
+        return write_file(args, file);
+    }
+    let frame = frame(&args.run)?;
+    if args.csv {
+        return Ok(base::terminal::stdout().write_all(&csv(&frame, &args.tables, "--csv")?)?);
+    }
+    print_tables(&frame, &args.tables)
+}
+
+/// Writes a new file, whose ending says what.
+///
+/// # Errors
+/// A usage error for another ending, or a file that exists.
+fn write_file(args: &Show, file: &Path) -> Result<()> {
+    let shown = file.display();
+    if file.exists() {
+        bail_usage!("--out {shown}: it exists; name a new file");
+    }
+    let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let tables = |json, latex| TableArgs { json, latex, ..args.tables.clone() };
+    let bytes = match ending.as_str() {
+        "html" | "htm" => return report::write_run(&args.run, file, false),
+        "md" => report::markdown_of_run(&args.run)?.into_bytes(),
+        "csv" => csv(&frame(&args.run)?, &args.tables, "--out")?,
+        "tex" => text_of_tables(&frame(&args.run)?, &tables(false, true))?.into_bytes(),
+        "json" => text_of_tables(&frame(&args.run)?, &tables(true, false))?.into_bytes(),
+        _ => bail_usage!("--out {shown}: its ending does not say what to write: .html, .md, .csv, .tex or .json"),
     };
-    match chosen(tables(&frame), wanted)?.as_slice() {
-        [table] => write_table(table, &mut base::terminal::stdout()),
-        several => bail_usage!("--csv: a file holds one table; --tables names {}", several.len()),
+    files::create(file, &bytes).with_context(|| format!("cannot write {shown}"))
+}
+
+/// The frame of a run folder, or of a results file.
+fn frame(run: &Path) -> Result<Frame> {
+    if run.is_file() {
+        frame_of(run)
+    } else {
+        Ok(SavedRun::read(run)?.frame)
+    }
+}
+
+/// The table that `--tables` names as CSV, for a flag.
+///
+/// # Errors
+/// A usage error if it names none or several.
+fn csv(frame: &Frame, args: &TableArgs, flag: &str) -> Result<Vec<u8>> {
+    let Some(wanted) = &args.tables else { bail_usage!("{flag}: a CSV holds one table; name it with --tables") };
+    match chosen(tables(frame), wanted)?.as_slice() {
+        [table] => {
+            let mut bytes = Vec::new();
+            write_table(table, &mut bytes)?;
+            Ok(bytes)
+        }
+        several => bail_usage!("{flag}: a CSV holds one table; --tables names {}", several.len()),
     }
 }
 

@@ -33,21 +33,35 @@ impl TableArgs {
         tables: impl FnOnce() -> Vec<Table>,
         names: &ShortNames,
     ) -> Result<()> {
-        let mut out = base::terminal::stdout();
-        match &self.tables {
-            _ if self.json => writeln!(out, "{:#}", json_of(&tables()))?,
-            _ if self.latex => {
-                let chosen = match &self.tables {
-                    Some(wanted) => chosen(tables(), wanted)?,
-                    None => screen().into_tables(&tables()),
-                };
-                let texts = chosen.into_iter().map(|table| latex_table(&table.with_names(names)));
-                out.write_all(texts.collect::<Vec<_>>().join("\n").as_bytes())?;
-            }
-            Some(wanted) => write!(out, "{}", chosen_text(&tables(), wanted, names))?,
-            None => write!(out, "{}", screen_text(screen(), names))?,
+        let text = self.text(screen, tables, names)?;
+        Ok(base::terminal::stdout().write_all(text.as_bytes())?)
+    }
+
+    /// The screen, or the tables that are asked for, as text.
+    ///
+    /// # Errors
+    /// A usage error if a table is not there.
+    pub(super) fn text(
+        &self,
+        screen: impl FnOnce() -> Screen,
+        tables: impl FnOnce() -> Vec<Table>,
+        names: &ShortNames,
+    ) -> Result<String> {
+        if self.json {
+            return Ok(format!("{:#}\n", json_of(&tables())));
         }
-        Ok(())
+        if self.latex {
+            let chosen = match &self.tables {
+                Some(wanted) => chosen(tables(), wanted)?,
+                None => screen().into_tables(&tables()),
+            };
+            let texts = chosen.into_iter().map(|table| latex_table(&table.with_names(names)));
+            return Ok(texts.collect::<Vec<_>>().join("\n"));
+        }
+        Ok(match &self.tables {
+            Some(wanted) => chosen_text(&tables(), wanted, names),
+            None => screen_text(screen(), names),
+        })
     }
 }
 

@@ -259,16 +259,9 @@ pub(crate) fn numbers_of(label: Label) -> TableColumn {
     TableColumn { heading: label.heading(), holds: Holds::Numbers(label), ..numbers("") }
 }
 
-/// A column of the values of a column of records, which says what a row is about. Its heading is short where there is a short
-/// one.
+/// A column of the values of a column of records, which says what a row is about.
 pub(crate) fn key_column(column: Column) -> TableColumn {
-    let heading = match column {
-        Column::CtxTok => "tokens",
-        Column::Needles => "N",
-        Column::Retrieve => "R",
-        Column::DepthReqPct => "depth %",
-        _ => column.name(),
-    };
+    let heading = column.heading();
     let name = if column == Column::DepthReqPct { "depth_pct" } else { heading };
     let head = if column.is_text() { words(heading) } else { numbers(heading) };
     TableColumn { holds: Holds::Column(column), ..head.named(name).key() }

@@ -48,6 +48,12 @@ impl Series {
     pub fn count(&self) -> usize {
         self.prompts.len()
     }
+
+    /// The tokens of all passes over each prompt, in the order in which they are measured: about what it takes.
+    pub fn work(&self) -> impl Iterator<Item = u64> + '_ {
+        let passes = self.setup.models.len() * self.setup.conditions.len();
+        self.prompts.iter().map(move |prompt| (passes * prompt.spec.ctx_tok()) as u64)
+    }
 }
 
 /// Makes the prompts of a shard of all series, and checks that they can run. Of several series, those are left out that the models do not

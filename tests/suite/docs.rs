@@ -19,11 +19,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// README.md and every page of docs/, with their texts.
+/// README.md, CONTRIBUTING.md and every page of docs/, with their texts.
 fn pages() -> Vec<(PathBuf, String)> {
     let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let mut paths: Vec<PathBuf> = std::iter::once(root().join("README.md")).chain(pages).collect();
+    let mut paths: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md"].map(|page| root().join(page)).into_iter().chain(pages).collect();
     paths.sort();
     paths.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap())).collect()
 }

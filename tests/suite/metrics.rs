@@ -4,7 +4,7 @@ use crate::common::{fails, Scratch};
 use difftool::commands::command_line;
 use difftool::results::record;
 use difftool::results::MetricName;
-use names::metric::{self, Headline};
+use names::metric;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,32 +74,6 @@ fn names_of_metrics_are_literals_in_the_catalogue_alone() {
     }
     assert!(unexpected.is_empty(), "use the constants of crates/names/src/metric.rs:\n{}", unexpected.join("\n"));
     assert!(unused.is_empty(), "no longer in the files: {unused:?}");
-}
-
-/// The table of metrics in `docs/results.md`. Those that comparisons show by default are in bold.
-fn table_of_metrics() -> String {
-    let escaped = |text: &str| text.replace('<', "&lt;").replace('|', "\\|");
-    let mut table = "| metric | in tables | meaning |\n|---|---|---|\n".to_owned();
-    for metric in metric::ALL {
-        let bold = if metric.headline == Headline::No { "" } else { "**" };
-        let by_region = if metric.by_region { " by region" } else { "" };
-        let name = format!("{bold}`{}`{bold}{by_region}", metric.name);
-        let heading = escaped(&metric.heading(metric.by_region.then_some("*region*")));
-        let meaning = escaped(metric.meaning);
-        let source = metric.source.map_or_else(String::new, |source| format!(" ({source})"));
-        table += &format!("| {name} | {heading} | {meaning}{source} |\n");
-    }
-    table
-}
-
-#[test]
-fn the_page_of_metrics_is_the_catalogue() {
-    let page = fs::read_to_string(root().join("docs/results.md")).unwrap();
-    let is_of_table = |line: &&str| line.starts_with('|');
-    let lines = page.lines().skip_while(|line| !line.starts_with("| metric | in tables |")).take_while(is_of_table);
-    let table: String = lines.map(|line| format!("{line}\n")).collect();
-    let catalogue = table_of_metrics();
-    assert!(table == catalogue, "the table of metrics in docs/results.md has to be this one:\n\n{catalogue}");
 }
 
 #[test]

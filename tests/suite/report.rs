@@ -154,6 +154,31 @@ fn rows<'a>(markdown: &'a str, heading: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn a_finished_run_is_written_as_the_ending_of_a_file_says() {
+    let scratch = Scratch::new(&Fixture::needle());
+    for (file, more, begins) in [
+        ("a.html", &[][..], "<!DOCTYPE html>"),
+        ("a.md", &[], "# difftool run"),
+        ("a.csv", &["--tables", "answers"], "model,"),
+        ("a.tex", &["--tables", "answers"], "% Answers"),
+        ("a.json", &[], "["),
+    ] {
+        scratch.0.stdout(&[&["show", "run", "--out", file], more].concat());
+        let text = scratch.read(file);
+        assert!(text.starts_with(begins), "{file}: {}", text.lines().next().unwrap_or_default());
+        scratch.0.refuses(&[&["show", "run", "--out", file], more].concat(), &["it exists"]);
+    }
+    assert_eq!(scratch.0.stdout(&["show", "run", "--tables", "answers", "--csv"]), scratch.read("a.csv"));
+    assert_eq!(scratch.0.stdout(&["show", "run", "--json"]), scratch.read("a.json"));
+    for (file, words) in [("b.pdf", ".html, .md, .csv, .tex or .json"), ("b.csv", "name it with --tables")] {
+        scratch.0.refuses(&["show", "run", "--out", file], &[words]);
+    }
+    scratch.0.stdout(&["report", "run", "--out", "b.md"]);
+    assert_eq!(scratch.read("b.md"), scratch.read("a.md"));
+    scratch.0.refuses(&["report", "run", "--out", "b.pdf"], &["FILE.html, or FILE.md"]);
+}
+
+#[test]
 fn a_page_asks_for_nothing_outside_itself() {
     let scratch = Scratch::new(&Fixture::needle());
     let page = scratch.stdout(&["run", "-o", "-"]);

@@ -57,6 +57,60 @@ impl Column {
         self.into()
     }
 
+    /// Its heading in tables, short where there is a short one.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Self::CtxTok => "tokens",
+            Self::Needles => "N",
+            Self::Retrieve => "R",
+            Self::DepthReqPct => "depth %",
+            _ => self.name(),
+        }
+    }
+
+    /// What its values say, in a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::Model => "The model, as it was named.",
+            Self::Replicate => "The training seed of the model, where models are replicates of one recipe.",
+            Self::Variant => "The kind of the model's attention, a preset where there is one.",
+            Self::Task => {
+                "The kind of prompt: `needle`, with what differs from the default (`needle(distractors=5%)`), a task of RULER, \
+                 `context`, or the order of many-shot examples."
+            }
+            Self::CtxTok => "Length of the prompt in tokens (tokens, in tables).",
+            Self::Needles => "Needles in the text, by their names or chains (N, in tables); of many-shot prompts, the examples.",
+            Self::Retrieve => "Needles that are asked for (R, in tables).",
+            Self::DepthReqPct => {
+                "Depth in the text that was asked for, in percent: 0 is its beginning. By depth, only the needle counts that was \
+                 put there."
+            }
+            Self::Cities => {
+                "Where the names of the needles come from: `train`, `held-out`, or `absent` if the text does not hold the one that \
+                 is asked for."
+            }
+            Self::Sample => "Number of the prompt among those of its setting and depth.",
+            Self::Seed => "Seed that the prompt was made from. What is made of one seed is no more evidence than one prompt.",
+            Self::Query => "Number of the question in its prompt, from 0.",
+            Self::Rows => {
+                "The rows that were measured: `answer`, those that predict the answer; `last32`, the last 32 of a plain text; \
+                 `filler` and `scored`, tokens of prose; `repeats`, random tokens that come twice; `generated`, the model's \
+                 continuation; `all`, everything in all prompts."
+            }
+            Self::Condition => "The treatments of the pass; empty for the untreated pass.",
+            Self::Bits => "Bits of the numbers that a condition rounds.",
+            Self::Scope => "The numbers that share one scale when they are rounded: of a tensor, a head, a row, a token or a block.",
+            Self::Layer => "The layer, from 0; empty for all of them.",
+            Self::Head => "The head of the layer, from 0; empty for all of them.",
+            Self::Metric => "The quantity that was measured.",
+            Self::Region => "The part of the prompt, or the site of the model, that the number is of; empty for all of it.",
+            Self::DepthRealPct => "Depth at which the needle really is, in percent of the tokens of prose.",
+            Self::Placed => "Whether the needle of this question is the one at the depth that was asked for.",
+            Self::Input => "The file that a record was read from.",
+            Self::Tokens => "Tokens that a model had been trained on.",
+        }
+    }
+
     /// Returns `true` if the records of a pair may differ in `other` when this column is compared.
     pub fn frees(self, other: Self) -> bool {
         match other {

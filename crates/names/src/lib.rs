@@ -33,5 +33,5 @@ pub use head::{HeadPlace, LayersAndHeads};
 pub use lists::{distinct, hint, is_short_for, joined, repeated, Replicates, ShortNames, SEED_FOLDERS};
 pub use metric::Number;
 pub use model::{is_formula, ModelInfo, WeightsState};
-pub use region::Region;
+pub use region::{Region, REGION_MEANINGS};
 pub use segment::{group_name, group_segments, segment_index, segment_name, SegmentKind};

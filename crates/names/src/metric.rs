@@ -2,7 +2,7 @@
 //! training logs are in the training itself, where they are logged.
 //!
 //! Measures name their records from it; tables, figures, alternative texts, default choices, completions of `--metric` and
-//! the page of metrics in `docs/results.md` are made from it. A metric's name stands as a literal nowhere else.
+//! what `difftool explain` says are made from it. A metric's name stands as a literal nowhere else.
 
 use stats::Interval;
 use std::fmt;
@@ -57,6 +57,8 @@ pub struct Metric {
     pub source: Option<&'static str>,
     /// The sign that all its numbers have; none for those that may have either.
     pub sign: Option<Sign>,
+    /// What its numbers do not say, where readers take them for it; empty otherwise.
+    pub unsaid: &'static str,
 }
 
 /// The sign of numbers, or 0.
@@ -104,6 +106,7 @@ pub const fn metric(name: &'static str, label: &'static str, meaning: &'static s
         by_region: false,
         source: None,
         sign: None,
+        unsaid: "",
     }
 }
 
@@ -158,6 +161,10 @@ impl Metric {
         }
     }
 
+    const fn unsaid(self, unsaid: &'static str) -> Self {
+        Self { unsaid, ..self }
+    }
+
     const fn from(self, source: &'static str) -> Self {
         Self { source: Some(source), ..self }
     }
@@ -207,7 +214,8 @@ catalogue! {
     ACCURACY = metric("accuracy", "accuracy",
         "Every token of the value has the largest logit, given the right tokens before it: 1 or 0. For the first question this \
          equals greedy decoding.")
-        .from("paper, Table 2").hits().headline();
+        .from("paper, Table 2").hits().headline()
+        .unsaid("At 0 and 100 % no difference can be seen.");
     GENERATED_ACCURACY = metric("generated_accuracy", "generated accuracy",
         "The greedily decoded answer begins with the value: 1 or 0.")
         .hits().headline();
@@ -217,13 +225,15 @@ catalogue! {
     HIDDEN_LOG_PROB = metric("hidden_log_prob", "{} hidden",
         "Change of L if the rows that predict the answer do not see the region, as under the condition mask(region): positive where \
          the region does harm.")
-        .unit("nats").by_region().headline_of(NOISE_REGION);
+        .unit("nats").by_region().headline_of(NOISE_REGION)
+        .unsaid("What the region does to the text between, whose rows still see it.");
     HIDDEN_ACCURACY = metric("hidden_accuracy", "{} hidden, accuracy", "Change of accuracy by the same: 1, 0 or -1.")
         .hit_changes().by_region();
     GIVES = metric("gives", "{} gives",
         "L with a segment of the text less L of the text without it, tokenised again: positive where it helps, negative where it costs \
          the answer. Of right, otherwise (passages that state another answer) and other segments, or of each: the mean over those of a text.")
-        .unit("nats").by_region();
+        .unit("nats").by_region()
+        .unsaid("Of segments that say the same each gives little, since the others remain: see alone.");
     GIVES_TOGETHER = metric("gives_together", "{} give together",
         "L less L of the text without all segments of the kind at once.").unit("nats").by_region().headline_of("other");
     GIVES_WORST = metric("gives_worst", "worst gives",
@@ -234,22 +244,26 @@ catalogue! {
     SHARE_OUT = metric("share_out", "{} in output",
         "Part of what all heads write into the residual stream that comes from the region, <u_R, u> / <u, u>: a mean over layers, \
          weighted by the part of the stream that they make new. It sums to 1 and may be negative.")
-        .share().by_region().headline_of(ANSWER_REGION);
+        .share().by_region().headline_of(ANSWER_REGION)
+        .unsaid("What the region costs or gives the answer: hidden_log_prob says that.");
     NOISE_OUT = metric("noise_out", "noise in output", "Sum of share_out over template, filler and distractors.")
         .share().headline();
     NOISE_OUT_NO_SINKS = metric("noise_out_no_sinks", "noise in output, no sinks",
         "noise_out less what comes from detected sinks in it.").share().headline();
     HEAD_ATTRIBUTION = metric("head_attribution", "head attribution",
         "First-order estimate of what L would lose if the head wrote its mean over reference prompts instead, <dL/do, o - mean o>.")
-        .from("attribution patching, Nanda 2023").unit("nats");
+        .from("attribution patching, Nanda 2023").unit("nats")
+        .unsaid("Where the answer is certain it is near 0, whatever the head does.");
     SHARE_SIGNED = metric("share_signed", "{} in a",
         "Sum of the signed weights on the region over the sum of all, sum_R a / sum a. Heads with |sum a| < 0.1 sum |a| are left \
-         out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION);
+         out.").from("paper, Table 3").share().by_region().headline_of(ANSWER_REGION)
+        .unsaid("How much heads write: each counts as much as any other.");
     NOISE_SIGNED = metric("noise_signed", "noise in a", "Sum of share_signed over template, filler and distractors.")
         .from("paper, Table 3").share().headline();
     SHARE_ABS = metric("share_abs", "{} in |a|",
         "Sum of the magnitudes of the weights on the region over the sum of all, sum_R |a| / sum |a|.")
-        .rate().by_region().headline_of(ANSWER_REGION);
+        .rate().by_region().headline_of(ANSWER_REGION)
+        .unsaid("It also counts attention that the subtraction cancels later.");
     NOISE_ABS = metric("noise_abs", "noise in |a|", "Sum of share_abs over template, filler and distractors.")
         .rate().headline();
     ENTROPY = metric("entropy", "entropy", "Entropy of |a| / sum |a|.").from("Shannon").unit("nats").positive().headline();

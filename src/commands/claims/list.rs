@@ -9,25 +9,25 @@ use names::{Column, Cut, Number, Value};
 
 /// A claim: what the paper says, and the number that decides it.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(in crate::commands) struct Claim {
     /// Where the paper makes it: `T2` for Table 2, `F5` for Figure 5, `P` for its premise.
-    pub(super) id: &'static str,
+    pub(in crate::commands) id: &'static str,
     /// The claim in few words; of a second reading, only that.
-    pub(super) label: &'static str,
+    pub(in crate::commands) label: &'static str,
     /// `true` if it is the claim before in another reading.
     pub(super) is_second: bool,
     /// `true` if it stands in the tables and not on the screen.
     pub(super) is_detail: bool,
     /// The claim in a sentence, and where it stands.
-    pub(super) says: &'static str,
+    pub(in crate::commands) says: &'static str,
     /// The paper's own numbers: of the Transformer, and of the Differential Transformer.
     pub(super) paper: Option<[f64; 2]>,
     /// Both numbers with their unit, for tables; what the paper gives instead, if it has no two numbers.
-    pub(super) paper_words: &'static str,
+    pub(in crate::commands) paper_words: &'static str,
     /// How it is measured here; of what the paper leaves open, the reading that is used.
-    pub(super) reading: &'static str,
+    pub(in crate::commands) reading: &'static str,
     /// What the verdict does not say.
-    pub(super) unsaid: &'static str,
+    pub(in crate::commands) unsaid: &'static str,
     /// The series that measures it.
     pub(super) series: &'static str,
     /// The name of its figure, without an extension; empty for that of the series.

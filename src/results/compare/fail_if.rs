@@ -101,7 +101,7 @@ impl FailIf {
         let metric = &self.metric.metric;
         let Some(found) = metric::find(metric) else {
             let hint = hint(metric, metric::ALL.iter().map(|metric| metric.name));
-            bail_usage!("--fail-if '{self}': there is no metric {metric}{hint}; docs/results.md lists them");
+            bail_usage!("--fail-if '{self}': there is no metric {metric}{hint}; `difftool explain` lists them");
         };
         if !measured.contains(&found) {
             let names = distinct(measured.iter().map(|metric| metric.name.to_owned()));

@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Arg, Args, Command};
 use names::column::{names, Column, Value};
 use names::metric::{self, headline_rank, Label, Metric};
-use names::{hint, is_short_for, Region, Replicates, SEED_FOLDERS};
+use names::{hint, is_short_for, Replicates, REGION_MEANINGS, SEED_FOLDERS};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -113,8 +113,8 @@ impl FromStr for MetricName {
 }
 
 /// The metric and region that tables print under a heading: `noise in output`.
-fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'static str>)> {
-    let regions = [None].into_iter().chain(Region::ALL.map(|region| Some(region.name())));
+pub(crate) fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'static str>)> {
+    let regions = [None].into_iter().chain(REGION_MEANINGS.map(|(region, _)| Some(region)));
     let mut named = regions.flat_map(|region| metric::ALL.iter().map(move |metric| (metric, region)));
     named.find(|(metric, region)| {
         let label = Label::of(metric, *region);

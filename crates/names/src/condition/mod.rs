@@ -52,6 +52,54 @@ use strum::{IntoStaticStr, VariantArray};
 /// The name of the untreated passes, whose records have no condition.
 pub const UNTREATED: &str = "none";
 
+/// A treatment as `difftool explain` has it.
+pub struct TreatmentForm {
+    pub name: &'static str,
+    /// How it is written.
+    pub form: &'static str,
+    pub meaning: &'static str,
+}
+
+/// The treatments that conditions are made of, in the order in which errors list them.
+pub const TREATMENT_FORMS: [TreatmentForm; 7] = [
+    TreatmentForm {
+        name: "quantise",
+        form: "quantise(BITS, tensor|head|row [, exempt-sinks] [, layers=0+2])",
+        meaning: "Attention logits are rounded to so many bits, with one scale for a tensor, a head or a row.",
+    },
+    TreatmentForm {
+        name: "quantise-qk",
+        form: "quantise-qk(BITS|fp8|nvfp4|mxfp4, block|token|head [, smooth] [, rotate] [, exempt-sinks] [, layers=0+2])",
+        meaning: "Queries and keys are rounded before their product.",
+    },
+    TreatmentForm {
+        name: "mask",
+        form: "mask(KEYS [, layers=0+2] [, heads=1] [, rows=answer|question|all])",
+        meaning: "Logits of the keys become -inf in every map, and the rest of each row is scaled up: rows do not see them.",
+    },
+    TreatmentForm {
+        name: "silence",
+        form: "silence(KEYS [, map=2] [, layers=0+2] [, heads=1] [, rows=answer|question|all])",
+        meaning: "Weights of the keys become 0 after the softmax, and nothing is scaled; with map=2 in the second map alone, so that \
+                  they are not subtracted.",
+    },
+    TreatmentForm {
+        name: "ablate",
+        form: "ablate(HEADS [, layers=0+2] [, rows=answer|question|all] [, zero])",
+        meaning: "Outputs of the heads become their means over reference prompts, or 0.",
+    },
+    TreatmentForm {
+        name: "keep",
+        form: "keep(HEADS [, layers=0+2] [, rows=answer|question|all] [, zero])",
+        meaning: "Outputs of all other heads are replaced.",
+    },
+    TreatmentForm {
+        name: "patch",
+        form: "patch(HEADS [, layers=0+2] [, rows=…], from=corrupted|clean)",
+        meaning: "Outputs of the heads are taken from a pass over the other of two prompts that differ in the answer alone.",
+    },
+];
+
 /// Way in which keys are removed from a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {

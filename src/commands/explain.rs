@@ -1,0 +1,274 @@
+//! `difftool explain`: what a name in tables, files and flags means.
+
+use super::claims::all_claims;
+use super::command::{Action, Command};
+use super::experiment::Experiment;
+use super::{run_tables, COMMANDS};
+use crate::results::compare::MetricName;
+use anyhow::Result;
+use base::bail_usage;
+use base::terminal::wrapped;
+use clap::{Args, FromArgMatches as _};
+use names::condition::{Condition, TREATMENT_FORMS};
+use names::metric::{self, Headline, Kind, Metric};
+use names::{hint, Column, REGION_MEANINGS};
+use std::io::Write as _;
+
+pub(super) static EXPLAIN: Command = Command {
+    name: "explain",
+    about: "Say what a metric, column, region, condition, claim or table is",
+    examples: &[
+        ("A row of a screen", "difftool explain noise in output %"),
+        ("A metric of results.csv", "difftool explain hidden_log_prob"),
+        ("A condition", "difftool explain 'mask(noise, rows=all)'"),
+        ("All names", "difftool explain"),
+    ],
+    defaults: None,
+    flags: Explain::augment_args,
+    action: Action::Other(|typed| run(&Explain::from_arg_matches(typed)?)),
+};
+
+#[derive(Debug, Args)]
+pub(super) struct Explain {
+    /// Name, as it is printed or typed [default: list all names]
+    #[arg(value_name = "NAME", allow_hyphen_values = true)]
+    pub name: Vec<String>,
+}
+
+/// Prints what a name means, or all names.
+///
+/// # Errors
+/// A usage error for a name that nothing has.
+fn run(args: &Explain) -> Result<()> {
+    let asked = args.name.join(" ");
+    let asked = asked.trim();
+    let mut out = base::terminal::stdout();
+    if asked.is_empty() {
+        write!(out, "{}", all_names())?;
+        return Ok(());
+    }
+    let found = meanings(asked)?;
+    if found.is_empty() {
+        let names = kinds().into_iter().flat_map(|(_, names)| names).collect::<Vec<_>>();
+        bail_usage!(
+            "nothing is called `{asked}`{}; `difftool explain` lists all names",
+            hint(asked, names.iter().map(String::as_str))
+        );
+    }
+    let texts: Vec<String> = found.iter().map(Meaning::text).collect();
+    write!(out, "{}", texts.join("\n"))?;
+    Ok(())
+}
+
+/// What a name means.
+struct Meaning {
+    /// The name and its kind: `noise_out, a metric`.
+    title: String,
+    meaning: String,
+    /// What else is known: a word, and what is said.
+    facts: Vec<(&'static str, String)>,
+}
+
+impl Meaning {
+    fn new(name: &str, kind: &str, meaning: impl Into<String>) -> Self {
+        Self { title: format!("{name}, {kind}"), meaning: meaning.into(), facts: Vec::new() }
+    }
+
+    /// Adds a fact, if there is anything to say.
+    fn fact(mut self, word: &'static str, says: impl Into<String>) -> Self {
+        let says = says.into();
+        if !says.is_empty() {
+            self.facts.push((word, says));
+        }
+        self
+    }
+
+    /// The lines on a terminal.
+    fn text(&self) -> String {
+        let mut text = format!("{}\n{}\n", wrapped(&self.title, "  "), wrapped(&format!("  {}", self.meaning), "  "));
+        let width = self.facts.iter().map(|(word, _)| word.len()).max().unwrap_or(0);
+        for (word, says) in &self.facts {
+            let indent = " ".repeat(width + 4);
+            text += &wrapped(&format!("  {word:width$}  {says}"), &indent);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// All that has a name, which may be of several kinds.
+///
+/// # Errors
+/// If a command has no plan for the built-in models.
+fn meanings(asked: &str) -> Result<Vec<Meaning>> {
+    let mut found = Vec::new();
+    if let Some((metric, region)) = metric_of(asked) {
+        found.push(of_metric(metric, region.as_deref())?);
+    }
+    let is_asked = |name: &str| name.eq_ignore_ascii_case(asked);
+    let columns = Column::ALL.iter().filter(|column| is_asked(column.name()) || is_asked(column.heading()));
+    found.extend(columns.map(|column| of_column(*column)));
+    let regions = REGION_MEANINGS.iter().filter(|(name, _)| is_asked(name));
+    found.extend(regions.map(|(name, meaning)| Meaning::new(name, "a region", *meaning)));
+    let treatments = TREATMENT_FORMS.iter().filter(|treatment| is_asked(treatment.name));
+    found.extend(treatments.map(|of| Meaning::new(of.name, "a treatment", of.meaning).fact("written", of.form)));
+    if asked.contains('(') {
+        found.extend(asked.parse::<Condition>().ok().map(|condition| of_condition(asked, &condition)));
+    }
+    found.extend(of_claims(asked));
+    let tables = run_tables().filter(|table| is_asked(table.id) || is_asked(table.title));
+    found.extend(tables.map(|table| {
+        let meaning = if table.note.is_empty() { table.title } else { table.note };
+        Meaning::new(table.id, "a table", meaning)
+            .fact("printed by", format!("difftool show RUN --tables {}", table.id))
+    }));
+    let commands = COMMANDS.into_iter().filter(|command| is_asked(command.name));
+    found.extend(
+        commands.map(|of| {
+            Meaning::new(of.name, "a command", of.about).fact("more", format!("difftool {} --help", of.name))
+        }),
+    );
+    Ok(found)
+}
+
+/// The metric and the region of a name or a heading: `share_out[answer]`, `noise in output %`.
+fn metric_of(asked: &str) -> Option<(&'static Metric, Option<String>)> {
+    let name: MetricName = asked.parse().ok()?;
+    Some((metric::find(&name.metric)?, name.region))
+}
+
+fn of_metric(metric: &Metric, region: Option<&str>) -> Result<Meaning> {
+    let heading = metric.heading(region.or(metric.by_region.then_some("REGION")));
+    let unit = match (metric.unit, metric.kind) {
+        (Some("fraction"), Kind::HitChange) => "a fraction in results.csv, percentage points in tables",
+        (Some("fraction"), _) => "a fraction in results.csv, percent in tables",
+        (Some(unit), _) => unit,
+        (None, _) => "none",
+    };
+    let range = metric.range();
+    let range = match (range.lo.is_finite(), range.hi.is_finite()) {
+        (true, true) => format!("{} to {}", range.lo, range.hi),
+        (true, false) => format!("{} or more", range.lo),
+        (false, true) => format!("{} or less", range.hi),
+        (false, false) => String::new(),
+    };
+    let is_compared = metric.headline != Headline::No;
+    let written = if metric.by_region { metric.name_of(Some(region.unwrap_or("REGION"))) } else { String::new() };
+    Ok(Meaning::new(metric.name, "a metric", metric.meaning)
+        .fact("in tables", heading)
+        .fact("in flags", written)
+        .fact("unit", unit)
+        .fact("range", range)
+        .fact("not said", metric.unsaid)
+        .fact("from", metric.source.unwrap_or_default())
+        .fact("compare", if is_compared { "shows it by default" } else { "" })
+        .fact("measured by", measured_by(metric)?.join(", ")))
+}
+
+/// The commands that record a metric by default. Claims have series of several.
+fn measured_by(metric: &Metric) -> Result<Vec<&'static str>> {
+    let mut commands = Vec::new();
+    for command in COMMANDS {
+        if command.measuring().is_none() || command.name == super::claims::CLAIMS_COMMAND.name {
+            continue;
+        }
+        let typed = command.typed(&[command.name.to_owned()])?;
+        let (plans, _) = Experiment::new(command, typed.flags, typed.run).plans()?;
+        let mut measured = plans.iter().flat_map(|plan| &plan.measures).flat_map(|measure| measure.metrics());
+        if measured.any(|measured| measured.name == metric.name) {
+            commands.push(command.name);
+        }
+    }
+    Ok(commands)
+}
+
+fn of_column(column: Column) -> Meaning {
+    let heading = column.heading();
+    let in_tables = if heading == column.name() { "" } else { heading };
+    Meaning::new(column.name(), "a column", column.meaning()).fact("in tables", in_tables)
+}
+
+fn of_condition(asked: &str, condition: &Condition) -> Meaning {
+    let names = condition.treatments().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let forms =
+        TREATMENT_FORMS.iter().filter(|form| names.iter().any(|name| name.starts_with(&format!("{}(", form.name))));
+    let meanings: Vec<&str> = forms.map(|form| form.meaning).collect();
+    Meaning::new(asked, "a condition", meanings.join(" ")).fact("in words", condition.words())
+}
+
+/// The readings of a claim of the paper.
+fn of_claims(asked: &str) -> Vec<Meaning> {
+    let readings = all_claims().iter().filter(|claim| claim.id.eq_ignore_ascii_case(asked));
+    let readings = readings.map(|claim| {
+        Meaning::new(&format!("{} {}", claim.id, claim.label), "a claim", claim.says)
+            .fact("the paper", claim.paper_words)
+            .fact("read as", claim.reading)
+            .fact("not said", claim.unsaid)
+            .fact("measured by", format!("difftool claims --only {}", claim.id))
+    });
+    readings.collect()
+}
+
+/// All names, by kind.
+fn kinds() -> [(&'static str, Vec<String>); 6] {
+    let mut claims: Vec<String> = all_claims().iter().map(|claim| claim.id.to_owned()).collect();
+    claims.dedup();
+    [
+        ("metrics", metric::ALL.iter().map(|metric| metric.name.to_owned()).collect()),
+        ("columns", Column::ALL.iter().map(|column| column.name().to_owned()).collect()),
+        ("regions", REGION_MEANINGS.iter().map(|(name, _)| (*name).to_owned()).collect()),
+        ("treatments", TREATMENT_FORMS.iter().map(|form| form.name.to_owned()).collect()),
+        ("claims", claims),
+        ("tables", names::distinct(run_tables().map(|table| table.id.to_owned()))),
+    ]
+}
+
+fn all_names() -> String {
+    let lines = kinds().map(|(kind, names)| wrapped(&format!("{kind}: {}", names.join(", ")), "  ") + "\n");
+    lines.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_headings_and_conditions_are_explained() {
+        for (asked, title, words) in [
+            ("noise in output %", "noise_out, a metric", "Sum of share_out over"),
+            (metric::NOISE_OUT.name, "noise_out, a metric", "measured by"),
+            ("answer in |a| %", "share_abs, a metric", "subtraction cancels"),
+            ("share_out[answer]", "share_out, a metric", "answer in output %"),
+            ("nll_pos_256_511", "nll_pos, a metric", "A to B others"),
+            ("N", "needles, a column", "N, in tables"),
+            ("ctx_tok", "ctx_tok, a column", "Length of the prompt"),
+            ("distractor", "distractor, a region", "other needles"),
+            ("mask", "mask, a treatment", "mask(KEYS"),
+            ("mask(noise)", "mask(noise), a condition", "noise"),
+            ("t3", "T3 ", "not said"),
+            ("differences", "differences, a table", "--tables differences"),
+            ("needle", "needle, a region", "needle, a command"),
+        ] {
+            let texts: Vec<String> = meanings(asked).unwrap().iter().map(Meaning::text).collect();
+            let text = texts.concat();
+            assert!(text.contains(title) && text.replace("\n    ", " ").contains(words), "{asked}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_name_of_the_list_is_explained() {
+        for (kind, names) in kinds().into_iter().skip(1) {
+            for name in names {
+                assert!(!meanings(&name).unwrap().is_empty(), "{kind}: {name}");
+            }
+        }
+        assert!(metric::ALL.iter().all(|metric| metric_of(metric.name).is_some()));
+    }
+
+    #[test]
+    fn a_metric_is_measured_by_the_commands_that_record_it() {
+        assert_eq!(measured_by(&metric::GIVES).unwrap(), [crate::commands::context::CONTEXT.name]);
+        assert!(measured_by(&metric::NLL).unwrap().contains(&crate::commands::nll::NLL.name));
+        assert!(measured_by(&metric::SHARE_OUT).unwrap().starts_with(&["needle"]));
+    }
+}
