@@ -64,11 +64,11 @@ fn main() -> Result<()> {
 fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> {
     let mut spec = TrainSpec::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(SPEC))?;
     spec.variants.retain(|v| v.name == variant);
-    let config = spec.configs(Tokenizer::embedded().vocab_size())?.swap_remove(0);
+    let config = spec.configs()?.swap_remove(0);
     let stage = spec.stages.iter().find(|stage| stage.ctx_tok == ctx_tok).context("a stage of this context")?;
     let mut stage = stage.clone();
     stage.step_tok = STEP_TOK;
-    let batch = DataSource::new(1)?.batch(&stage, &spec.loss, 0)?;
+    let batch = DataSource::new(1, Tokenizer::embedded())?.batch(&stage, &spec.loss, 0)?;
     let weights = Weights::init(&config, 1)?;
     let vars = || -> Result<BTreeMap<String, Var>> {
         weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))).collect()

@@ -142,7 +142,7 @@ fn training(bytes: &[u8], folder: &Path) -> bool {
     alone(folder, "spec.toml", bytes);
     let Ok(spec) = TrainSpec::read(&folder.join("spec.toml")) else { return false };
     let _ = (spec.total_tokens(), spec.rate_at(0));
-    spec.configs(1024).is_ok()
+    spec.start.is_none() && spec.configs_of(1024).is_ok()
 }
 
 fn results(bytes: &[u8], folder: &Path) -> bool {

@@ -1,11 +1,11 @@
 //! Checks of a training spec that its types cannot express.
 
-use super::run::EVALUATED;
-use super::spec::{Contrast, LossSpec, OptimizerSpec, Stage, TrainSpec, VariantSpec, WatchSpec};
+use super::spec::{Contrast, LossSpec, ModelSpec, OptimizerSpec, Stage, StartSpec, TrainSpec, VariantSpec, WatchSpec};
 use anyhow::{Context, Result};
 use base::bail_usage;
 use engine::model::{LARGEST_SIZE, MOST_LAYERS};
 use names::values::MOST_TOKENS;
+use text::CitySet;
 
 impl TrainSpec {
     /// Checks everything.
@@ -22,7 +22,10 @@ impl TrainSpec {
                 "stage: the first one has a cycle_rate, but its peak is optimizer.rate; later stages may have one"
             );
         }
-        self.check_model()?;
+        match &self.start {
+            None => self.check_model(self.model()?)?,
+            Some(start) => self.check_start(start)?,
+        }
         self.check_names()?;
         self.check_contrasts()?;
         self.stages.iter().try_for_each(|stage| self.check_stage(stage))?;
@@ -61,8 +64,35 @@ impl TrainSpec {
         Ok(())
     }
 
-    fn check_model(&self) -> Result<()> {
-        let m = &self.model;
+    /// Variants of a start model have its sizes and its weights. Whether they can hold its function is checked when it is
+    /// opened.
+    fn check_start(&self, start: &StartSpec) -> Result<()> {
+        if start.from.is_empty() {
+            bail_usage!("start: from is empty; name a model, as --model does");
+        }
+        if !(0.0..=1.0).contains(&start.noise) {
+            bail_usage!("start: noise {} is not a share of a row's norm from 0 to 1", start.noise);
+        }
+        for variant in &self.variants {
+            let VariantSpec { name, ffn, heads, head_dim, qk_norm, embedding_deviation, zero_output, .. } = variant;
+            variant.attention.resolve().with_context(|| format!("variant {name}"))?;
+            for (key, is_given) in [
+                ("ffn", ffn.is_some()),
+                ("heads", heads.is_some()),
+                ("head_dim", head_dim.is_some()),
+                ("qk_norm", *qk_norm),
+                ("embedding_deviation", embedding_deviation.is_some()),
+                ("zero_output", *zero_output),
+            ] {
+                if is_given {
+                    bail_usage!("variant {name}: {key} is that of the model in start.from; leave it out");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_model(&self, m: &ModelSpec) -> Result<()> {
         for (key, size, most) in [
             ("width", m.width, LARGEST_SIZE),
             ("layers", m.layers, MOST_LAYERS),
@@ -138,12 +168,12 @@ impl TrainSpec {
         if tokens < step_tok {
             bail_usage!("stage: {tokens} tokens are less than one step of {step_tok}");
         }
-        let needles = EVALUATED.into_iter().map(|(needles, ..)| needles).max().unwrap_or(0);
+        let needles = self.watch.evaluated().into_iter().map(|(needles, ..)| needles).max().unwrap_or(0);
         if ctx_tok < needles {
             bail_usage!("stage: ctx_tok {ctx_tok} has no room for the {needles} needles of its evaluations");
         }
-        if ctx_tok > self.model.max_ctx_tok {
-            bail_usage!("stage: ctx_tok {ctx_tok} exceeds model.max_ctx_tok {}", self.model.max_ctx_tok);
+        if let Some(model) = self.model.as_ref().filter(|model| ctx_tok > model.max_ctx_tok) {
+            bail_usage!("stage: ctx_tok {ctx_tok} exceeds model.max_ctx_tok {}", model.max_ctx_tok);
         }
         stage.data.check().with_context(|| format!("stage of {ctx_tok} tokens"))
     }
@@ -190,6 +220,16 @@ impl WatchSpec {
         ] {
             if tokens == 0 {
                 bail_usage!("watch: {key} is 0; give a number of tokens, a large one for never");
+            }
+        }
+        let cities = CitySet::Train.cities().len();
+        for (i, &needles) in self.needles.iter().enumerate() {
+            if needles == 0 || needles > cities {
+                bail_usage!("watch: needles has {needles}, expected 1 to {cities}");
+            }
+            let usual = [1, 2, 4].contains(&needles);
+            if usual || self.needles[..i].contains(&needles) {
+                bail_usage!("watch: needles has {needles}, which is asked for already (1, 2 and 4 always are)");
             }
         }
         Ok(())

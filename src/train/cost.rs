@@ -5,7 +5,6 @@ use super::{TrainRun, TrainSpec, WorkerPool};
 use anyhow::Result;
 use base::memory::{check_fits, size_name};
 use engine::model::{ModelConfig, Placement};
-use text::Tokenizer;
 
 /// Copies of the parameters in `f32` while a checkpoint is written: the parameters, two moments, gradients, the
 /// contents of the file, and the saved model.
@@ -17,7 +16,7 @@ impl TrainSpec {
     /// # Errors
     /// A usage error if they do not; those of [`TrainSpec::configs`].
     pub fn check_memory(&self, runs: &[TrainRun], placement: &Placement) -> Result<()> {
-        let configs = self.configs(Tokenizer::embedded().vocab_size())?;
+        let configs = self.configs()?;
         let workers = WorkerPool::new(runs, placement);
         let bytes = runs.iter().map(|run| self.run_bytes(&configs[run.variant], placement, workers.threads_per_run()));
         let needed = bytes.max().unwrap_or(0) * workers.active() as u64;

@@ -2,6 +2,7 @@
 
 use super::spec::{LossSpec, Stage};
 use anyhow::Result;
+use base::bail_usage;
 use text::{document, Haystack, Tokenizer};
 
 /// The tokens of one step. `targets`, `weights` and `kinds` are flat over (B, T).
@@ -48,19 +49,20 @@ pub enum TargetKind {
 }
 
 /// The source of a run's batches. The same seed gives every variant the same data in the same order.
-pub struct DataSource {
+pub struct DataSource<'a> {
     haystack: Haystack,
+    tokenizer: &'a Tokenizer,
     digits: Vec<u32>,
     seed: u64,
 }
 
-impl DataSource {
-    /// Creates a source with the embedded haystack and the embedded tokenizer, which makes one token of each digit.
+impl<'a> DataSource<'a> {
+    /// Creates a source with the embedded haystack.
     ///
     /// # Errors
-    /// If the tokenizer fails.
-    pub fn new(seed: u64) -> Result<Self> {
-        Ok(Self { haystack: Haystack::Embedded, digits: Tokenizer::embedded().encode("0123456789")?.ids, seed })
+    /// If the tokenizer fails. A usage error if it does not make one token of each digit of a number.
+    pub fn new(seed: u64, tokenizer: &'a Tokenizer) -> Result<Self> {
+        Ok(Self { haystack: Haystack::Embedded, digits: digits(tokenizer)?, tokenizer, seed })
     }
 
     /// The batch whose first document has the global index `first_document`.
@@ -70,7 +72,7 @@ impl DataSource {
         for row in 0..rows as u64 {
             // Documents are numbered over the whole run; each seed has its own sequence of them.
             let seed = (self.seed << 32) + first_document + row;
-            let document = document(&stage.data, stage.ctx_tok, seed, Tokenizer::embedded(), &self.haystack)?;
+            let document = document(&stage.data, stage.ctx_tok, seed, self.tokenizer, &self.haystack)?;
             let inputs = &document.ids[..stage.ctx_tok];
             let targets = &document.ids[1..];
             for (&target, &digit) in targets.iter().zip(&document.digit[1..]) {
@@ -87,6 +89,20 @@ impl DataSource {
         }
         Ok(batch)
     }
+}
+
+/// The tokens of the digits 0 to 9.
+fn digits(tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    let digits = tokenizer.encode("0123456789")?.ids;
+    let in_a_sentence = tokenizer.encode(" The number is: 9876543210.")?.ids;
+    let found = in_a_sentence.iter().filter(|id| digits.contains(id)).count();
+    if digits.len() != 10 || found != 10 {
+        bail_usage!(
+            "{}: it does not make one token of each digit, by which facts are taught and scored",
+            tokenizer.name
+        );
+    }
+    Ok(digits)
 }
 
 fn weight(kind: TargetKind, loss: &LossSpec) -> f32 {

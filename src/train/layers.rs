@@ -74,7 +74,7 @@ pub(super) fn layer_lines(
 }
 
 /// Splits `model.layers.3.self_attn.q_proj.weight` into (3, `self_attn.q_proj.weight`).
-fn split(name: &str) -> (Option<usize>, &str) {
+pub(super) fn split(name: &str) -> (Option<usize>, &str) {
     let within = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
     within.and_then(|(layer, rest)| Some((Some(layer.parse().ok()?), rest))).unwrap_or((None, name))
 }

@@ -15,6 +15,7 @@ mod log;
 pub mod metrics;
 mod run;
 mod spec;
+mod start;
 mod step;
 mod study;
 pub(crate) mod tables;
@@ -31,6 +32,7 @@ use anyhow::{bail, Context, Result};
 use base::files;
 use engine::model::Placement;
 use run::Trainer;
+use start::StartModel;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -54,6 +56,8 @@ pub trait Progress: Sync {
     fn begin(&self, _run: usize, _tokens: usize) {}
     /// Called after every step. `run` is the index in the list that was given to [`train_runs`].
     fn step(&self, run: usize, tokens: usize, message: &str);
+    /// Called with what is worth knowing of a run before its first step.
+    fn say(&self, _run: usize, _message: &str) {}
 }
 
 /// The end of a training run.
@@ -79,7 +83,9 @@ pub fn train_runs(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<TrainOutcome> {
-    let configs = spec.configs(Tokenizer::embedded().vocab_size())?;
+    let start = StartModel::of(spec)?;
+    let configs = spec.configs_with(start.as_ref())?;
+    let tokenizer = start.as_ref().map_or_else(|| Ok(Tokenizer::embedded()), StartModel::tokenizer)?;
     let folders = runs.iter().map(|run| files::create_folder(out, &run.name)).collect::<Result<Vec<_>>>()?;
     let workers = WorkerPool::new(runs, placement);
     let next = AtomicUsize::new(0);
@@ -92,6 +98,8 @@ pub fn train_runs(
                         spec,
                         config: &configs[run.variant],
                         init: spec.variants[run.variant].init(),
+                        start: start.as_ref(),
+                        tokenizer,
                         seed: run.seed,
                         dir: &folders[index],
                         resume,

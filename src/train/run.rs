@@ -6,34 +6,39 @@ use super::data::DataSource;
 use super::layers::{layer_lines, LayerLine};
 use super::log::{self, EvalLine, LogLine};
 use super::spec::{Stage, TrainSpec};
+use super::start::StartModel;
 use super::step::{copy_to_device, detached, step, tensors, trainable};
 use super::{Progress, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
 use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::error::TooShort;
 use base::files::replace;
+use base::model_files::{CONFIG, TOKENIZER};
 use base::seed::{prompt_seed, Purpose};
 use candle_core::{DType, Var};
 use engine::attention::Stream;
 use engine::model::pass::pass;
 use engine::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use text::{needle, CitySet, Haystack, NeedleSpec, Tokenizer};
+use text::{needle, Haystack, NeedleSpec, Tokenizer};
 
-/// Needles of the prompts of evaluations, those asked for, and their cities.
-pub(super) const EVALUATED: [(usize, usize, CitySet); 4] =
-    [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)];
+/// Tokens on which a variant is compared with the start model.
+const COMPARED_TOK: usize = 256;
 
 /// The settings of a run.
 pub(super) struct Trainer<'a> {
     pub(super) spec: &'a TrainSpec,
     pub(super) config: &'a ModelConfig,
     pub(super) init: Init,
+    /// The model that it starts from.
+    pub(super) start: Option<&'a StartModel>,
+    pub(super) tokenizer: &'a Tokenizer,
     pub(super) seed: u64,
     pub(super) dir: &'a Path,
     pub(super) resume: bool,
@@ -54,7 +59,9 @@ struct RunState<'a> {
     vars: BTreeMap<String, Var>,
     model: Transformer,
     optimizer: AdamW,
-    data: DataSource,
+    data: DataSource<'a>,
+    /// What `config.json` says of the start model.
+    origin: Option<Value>,
     log: csv::Writer<File>,
     evals: csv::Writer<File>,
     layers: csv::Writer<File>,
@@ -87,14 +94,20 @@ impl Trainer<'_> {
 
     fn start(&self) -> Result<RunState<'_>> {
         let lock = self.lock()?;
-        let vars = trainable(&Weights::init_with(self.config, self.seed, &self.init)?)?;
+        let data = DataSource::new(self.seed, self.tokenizer)?;
+        let (weights, difference) = self.initial(&data)?;
+        let vars = trainable(&weights)?;
         let model = Transformer::build(self.config, &mut tensors(&vars))?;
         let mut optimizer = AdamW::new(&vars, &self.spec.optimizer);
+        drop(weights);
         let saved = if self.resume { checkpoint::load(self.dir, &mut optimizer)? } else { None };
         let device = (!self.placement.has_kernels()).then(|| self.placement.name());
         if let Some(Position { device: before, .. }) = saved.as_ref().filter(|saved| saved.device != device) {
             let before = before.clone().unwrap_or_else(|| Placement::default().name());
             bail_usage!("`resume`: {} was trained on {before}; this is {}", self.dir.display(), self.placement.name());
+        }
+        if let (None, Some((start, difference))) = (&saved, self.start.zip(difference)) {
+            self.progress.say(self.index, &start.said(&self.config.variant, difference));
         }
         let at = saved.unwrap_or(Position { device, ..Position::default() });
         Ok(RunState {
@@ -103,7 +116,8 @@ impl Trainer<'_> {
             log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
             evals: log::open(&self.dir.join(EVAL_FILE), at.tokens, |line: &EvalLine| line.tokens)?,
             layers: log::open(&self.dir.join(LAYER_FILE), at.tokens, |line: &LayerLine| line.tokens)?,
-            data: DataSource::new(self.seed)?,
+            origin: self.start.zip(difference).map(|(start, difference)| start.to_json(difference)),
+            data,
             since: (Instant::now(), at.tokens),
             message: String::new(),
             vars,
@@ -111,6 +125,18 @@ impl Trainer<'_> {
             optimizer,
             at,
         })
+    }
+
+    /// The weights before the first step. From a start model, also the largest difference of its logits and the
+    /// variant's, on the beginning of the first document.
+    fn initial(&self, data: &DataSource<'_>) -> Result<(Weights, Option<f64>)> {
+        let Some(start) = self.start else {
+            return Ok((Weights::init_with(self.config, self.seed, &self.init)?, None));
+        };
+        let first = data.batch(&self.spec.stages[0], &self.spec.loss, 0)?;
+        let row = &first.inputs[0];
+        let forked = start.fork(self.config, self.seed, &row[..row.len().min(COMPARED_TOK)])?;
+        Ok((forked.weights, Some(forked.difference)))
     }
 
     /// The stage of the token after `tokens`; `None` at the end.
@@ -128,13 +154,13 @@ impl Trainer<'_> {
         let model = Transformer::build(self.config, &mut detached(vars)?)?;
         let haystack = Haystack::Embedded;
         let mut lines = Vec::new();
-        for (needles, retrieve, cities) in EVALUATED {
+        for (needles, retrieve, cities) in self.spec.watch.evaluated() {
             let mut scores = Vec::new();
             for sample in 0..self.spec.watch.eval_samples as u64 {
                 let depth_pct = (sample % 5) as f64 * 25.0;
                 let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, cities, ..NeedleSpec::default() };
                 let seed = prompt_seed(Purpose::Development, 0, sample);
-                match needle::build(&spec, seed, Tokenizer::embedded(), &haystack) {
+                match needle::build(&spec, seed, self.tokenizer, &haystack) {
                     // A short context may not have room for every setting.
                     Err(error) if error.is::<TooShort>() => break,
                     prompt => scores.extend(pass(&model, &prompt?, Stream::new(&[]), false)?.queries),
@@ -159,9 +185,14 @@ impl Trainer<'_> {
     }
 
     /// Writes the model as a Hugging Face folder, beside the checkpoint and the logs.
-    fn write_model(&self, vars: &BTreeMap<String, Var>) -> Result<()> {
-        let config = format!("{:#}\n", self.config.to_json());
-        for (file, text) in [("config.json", config.as_str()), ("tokenizer.json", &*Tokenizer::embedded().json)] {
+    fn write_model(&self, vars: &BTreeMap<String, Var>, origin: Option<&Value>) -> Result<()> {
+        let mut config = self.config.to_json();
+        if let Some((start, origin)) = self.start.zip(origin) {
+            [config["bos_token_id"], config["eos_token_id"]] = start.ends_json()?;
+            config["difftool"] = origin.clone();
+        }
+        let config = format!("{config:#}\n");
+        for (file, text) in [(CONFIG, config.as_str()), (TOKENIZER, &*self.tokenizer.json)] {
             replace(&self.dir.join(file), |path| Ok(std::fs::write(path, text)?))?;
         }
         let weights = detached(vars)?;
@@ -233,7 +264,7 @@ impl RunState<'_> {
                 .sync_data()
                 .with_context(|| format!("cannot write the logs in {}", self.run.dir.display()))?;
         }
-        self.run.write_model(&self.vars)?;
+        self.run.write_model(&self.vars, self.origin.as_ref())?;
         checkpoint::save(self.run.dir, &self.optimizer, &self.at)
     }
 }

@@ -1,5 +1,6 @@
 //! The training spec: models, data and schedule. Unknown keys are errors.
 
+use super::start::StartModel;
 use anyhow::{Context, Result};
 use base::bail_usage;
 use base::spec_file;
@@ -9,7 +10,14 @@ use engine::model::{DecoderSizes, Init, ModelConfig};
 use names::SEED_FOLDERS;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use text::DocumentSpec;
+use text::{CitySet, DocumentSpec, Tokenizer};
+
+/// Needles of the prompts of every evaluation, those asked for, and their cities.
+const EVALUATED: [(usize, usize, CitySet); 4] =
+    [(1, 1, CitySet::Train), (2, 2, CitySet::Train), (4, 2, CitySet::Train), (2, 2, CitySet::HeldOut)];
+
+/// Needles asked for of the numbers in `watch.needles`.
+const ASKED: usize = 2;
 
 /// A training run of several variants on the same data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,8 +32,12 @@ pub struct TrainSpec {
     pub seed: Option<u64>,
     /// Several seeds, each for every variant. Folders are `VARIANT/seed-N`.
     pub seeds: Option<Vec<u64>>,
-    /// Sizes that all variants share.
-    pub model: ModelSpec,
+    /// The model whose function all variants begin with, in place of random weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<StartSpec>,
+    /// Sizes that all variants share. Required without `start`, whose model has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelSpec>,
     /// The variants.
     #[serde(rename = "variant")]
     pub variants: Vec<VariantSpec>,
@@ -57,6 +69,18 @@ pub struct Contrast {
     pub of: Vec<String>,
     /// Variants of the second group, whose mean is subtracted.
     pub less: Vec<String>,
+}
+
+/// The model that training starts from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartSpec {
+    /// Its name, as of `--model`: a built-in model, a folder, a GGUF file, or a model of the Hub.
+    pub from: String,
+    /// Length of the random vector that is added to each row of the second map's queries, over that of the row. Drawn
+    /// from the seed of the run.
+    #[serde(default)]
+    pub noise: f64,
 }
 
 /// Sizes shared by all variants.
@@ -208,6 +232,8 @@ pub struct WatchSpec {
     pub eval_every_tok: usize,
     /// Prompts per evaluation and setting.
     pub eval_samples: usize,
+    /// Further numbers of needles in these prompts, of which two are asked for.
+    pub needles: Vec<usize>,
     /// Tokens between checkpoints.
     pub save_every_tok: usize,
 }
@@ -215,7 +241,13 @@ pub struct WatchSpec {
 /// The values of the embedded models.
 impl Default for WatchSpec {
     fn default() -> Self {
-        Self { log_every_tok: 50_000, eval_every_tok: 500_000, eval_samples: 20, save_every_tok: 500_000 }
+        Self {
+            log_every_tok: 50_000,
+            eval_every_tok: 500_000,
+            eval_samples: 20,
+            needles: Vec::new(),
+            save_every_tok: 500_000,
+        }
     }
 }
 
@@ -256,11 +288,27 @@ impl TrainSpec {
         runs
     }
 
-    /// The configurations of all variants.
+    /// The configurations of all variants, in the shapes of the start model if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Self::configs_of`] and of [`StartModel`].
+    pub fn configs(&self) -> Result<Vec<ModelConfig>> {
+        self.configs_with(StartModel::of(self)?.as_ref())
+    }
+
+    /// [`Self::configs`] with the start model, which has been opened.
+    pub(super) fn configs_with(&self, start: Option<&StartModel>) -> Result<Vec<ModelConfig>> {
+        match start {
+            Some(start) => start.configs(self),
+            None => self.configs_of(Tokenizer::embedded().vocab_size()),
+        }
+    }
+
+    /// The configurations of all variants of `[model]`, for a vocabulary of this size.
     ///
     /// # Errors
     /// A usage error if parameter counts differ by more than 1 %.
-    pub fn configs(&self, vocab: usize) -> Result<Vec<ModelConfig>> {
+    pub fn configs_of(&self, vocab: usize) -> Result<Vec<ModelConfig>> {
         let configs: Vec<ModelConfig> =
             self.variants.iter().map(|variant| self.config(variant, vocab)).collect::<Result<_>>()?;
         let counts: Vec<usize> = configs.iter().map(ModelConfig::parameters).collect();
@@ -276,9 +324,9 @@ impl TrainSpec {
         Ok(configs)
     }
 
-    /// The configuration of one variant, unchecked.
+    /// The configuration of one variant of `[model]`, unchecked.
     pub(super) fn config(&self, spec: &VariantSpec, vocab: usize) -> Result<ModelConfig> {
-        let m = &self.model;
+        let m = self.model()?;
         let variant = spec.attention.resolve()?;
         let raw = spec.heads.unwrap_or(m.heads);
         let heads = variant.output_heads(raw);
@@ -295,6 +343,16 @@ impl TrainSpec {
         };
         let config = ModelConfig::llama(variant, sizes, m.rope_theta, RopeStyle::Half);
         Ok(if spec.qk_norm { config.with_qk_norm() } else { config })
+    }
+
+    /// The sizes in `[model]`.
+    pub(super) fn model(&self) -> Result<&ModelSpec> {
+        match &self.model {
+            Some(model) => Ok(model),
+            None => {
+                bail_usage!("[model] is missing; give its sizes, or a model to start from: [start] from = \"NAME\"")
+            }
+        }
     }
 
     /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to
@@ -326,6 +384,14 @@ impl TrainSpec {
     /// Tokens of a whole run of one variant.
     pub fn total_tokens(&self) -> usize {
         self.stages.iter().map(|stage| stage.steps() * stage.step_tok).sum()
+    }
+}
+
+impl WatchSpec {
+    /// The settings of evaluations: needles of their prompts, those asked for, and their cities.
+    pub(super) fn evaluated(&self) -> Vec<(usize, usize, CitySet)> {
+        let further = self.needles.iter().map(|&needles| (needles, needles.min(ASKED), CitySet::Train));
+        EVALUATED.into_iter().chain(further).collect()
     }
 }
 

@@ -186,6 +186,9 @@ fn keys(path: &str, value: &Value, found: &mut Vec<(String, String)>) {
 const SPEC: &str = r#"
 seed = 1
 
+[start]
+from = "transformer"
+
 [model]
 width = 64
 layers = 2

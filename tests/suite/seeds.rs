@@ -7,7 +7,6 @@ use engine::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use text::Tokenizer;
 
 /// Two small variants, ten steps each.
 const SPEC: &str = r#"
@@ -138,7 +137,7 @@ fn without(config: &ModelConfig, base: &ModelConfig, said: &VariantSpec) -> Mode
 fn variants_of_a_spec_differ_only_in_what_they_name() {
     let study = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-a-norm.toml");
     let spec = TrainSpec::read(&study).unwrap();
-    let configs = spec.configs(Tokenizer::embedded().vocab_size()).unwrap();
+    let configs = spec.configs().unwrap();
     assert_eq!(spec.runs().len(), spec.variants.len() * 5);
     let weights = |i: usize| Weights::init_with(&configs[i], 1, &spec.variants[i].init()).unwrap();
     let base: BTreeMap<String, Vec<f32>> =

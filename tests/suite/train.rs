@@ -1,6 +1,6 @@
 //! The trainer: gradients reach everything, a run can be stopped anywhere, and a wrong spec is refused on one line.
 
-use crate::common::{assert_close, preset, train, StopAfter};
+use crate::common::{assert_close, edit_tensor, preset, random_model, tiny_model, tiny_sizes, train, StopAfter};
 use base::error::exit_code;
 use candle_core::{DType, Device, Tensor, Var};
 use difftool::train::*;
@@ -292,7 +292,7 @@ fn training_lowers_the_loss_and_leaves_logs_and_loadable_models() {
     let out = tempfile::tempdir().unwrap();
     let spec = spec();
     finish(&spec, out.path());
-    let configs = spec.configs(Tokenizer::embedded().vocab_size()).unwrap();
+    let configs = spec.configs().unwrap();
     for (variant, config) in spec.variants.iter().zip(&configs) {
         let dir = out.path().join(&variant.name);
         let log = std::fs::read_to_string(dir.join("log.csv")).unwrap();
@@ -323,7 +323,7 @@ fn a_variant_with_normed_queries_and_keys_has_their_gains_and_reloads() {
     spec.variants.iter_mut().for_each(|variant| variant.qk_norm = true);
     spec.stages.truncate(1);
     finish(&spec, out.path());
-    for (variant, config) in spec.variants.iter().zip(spec.configs(Tokenizer::embedded().vocab_size()).unwrap()) {
+    for (variant, config) in spec.variants.iter().zip(spec.configs().unwrap()) {
         let dir = out.path().join(&variant.name);
         assert_eq!(config.model_type, "difftool");
         assert_reloads(&dir, &config);
@@ -441,7 +441,7 @@ fn variants_start_from_the_same_values_of_the_tensors_they_share() {
     let mut spec = spec();
     let second = spec.variants[1].clone();
     spec.variants.push(VariantSpec { name: "diff-v2".into(), attention: "diff-v2".into(), ffn: Some(38), ..second });
-    let configs = spec.configs(1024).unwrap();
+    let configs = spec.configs_of(1024).unwrap();
     let [standard, v1, v2] = [0, 1, 2].map(|i| variables(&configs[i], 3).unwrap());
     for (name, var) in &standard {
         assert_eq!(values(var), values(&v1[name]), "{name}");
@@ -461,7 +461,7 @@ fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
     let spec = spec();
     let inputs = |seed: u64, rows: usize, first: u64| {
         let stage = Stage { step_tok: rows * spec.stages[1].ctx_tok, ..spec.stages[1].clone() };
-        DataSource::new(seed).unwrap().batch(&stage, &spec.loss, first).unwrap().inputs
+        DataSource::new(seed, Tokenizer::embedded()).unwrap().batch(&stage, &spec.loss, first).unwrap().inputs
     };
     let four = inputs(1, 4, 10);
     assert_eq!(four, [inputs(1, 2, 10), inputs(1, 2, 12)].concat());
@@ -473,7 +473,7 @@ fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
 fn a_batch_weighs_its_targets_by_what_they_are() {
     let mut spec = spec();
     spec.stages[1].data.exam = 0.5;
-    let source = DataSource::new(1).unwrap();
+    let source = DataSource::new(1, Tokenizer::embedded()).unwrap();
     let word = |id: u32| Tokenizer::embedded().decode(&[id]).unwrap().trim().to_owned();
     let mut seen = [0; 3];
     for first in 0..20 {
@@ -498,7 +498,7 @@ fn a_batch_weighs_its_targets_by_what_they_are() {
 fn variants_more_than_a_percent_apart_are_refused_by_name() {
     let mut spec = spec();
     spec.variants[1].ffn = Some(60);
-    let error = spec.configs(1024).unwrap_err();
+    let error = spec.configs_of(1024).unwrap_err();
     let message = format!("{error:#}");
     assert_eq!(exit_code(&error), 2);
     assert!(message.contains("transformer ") && message.contains("diff ") && message.contains("ffn"), "{message}");
@@ -507,6 +507,130 @@ fn variants_more_than_a_percent_apart_are_refused_by_name() {
     let progress = StopAfter::new(0, &stop);
     assert!(train(&spec, &folder, false, &stop, &progress).is_err());
     assert!(!folder.exists(), "nothing is written for a spec that is refused");
+}
+
+/// A spec that starts from a model, with the differential variants that can hold its function.
+fn started(from: &str) -> String {
+    let from = toml::Value::from(from);
+    let variants = r#"
+[[variant]]
+name = "minus"
+attention = "diff-v2"
+
+[[variant]]
+name = "averaged"
+attention = { preset = "diff-v2", lambda = "fixed", lambda_init = -1 }
+"#;
+    let begin = SPEC.find("[model]").unwrap();
+    let end = SPEC.find("[[variant]]\nname = \"diff\"").unwrap();
+    let optimizer = SPEC.find("[optimizer]").unwrap();
+    let standard = &SPEC[SPEC.find("[[variant]]").unwrap()..end];
+    format!("{}[start]\nfrom = {from}\n\n{standard}{variants}\n{}", &SPEC[..begin], &SPEC[optimizer..])
+}
+
+/// What runs said before their first steps.
+#[derive(Default)]
+struct Said(std::sync::Mutex<Vec<String>>);
+
+impl Progress for Said {
+    fn step(&self, _run: usize, _tokens: usize, _message: &str) {}
+    fn say(&self, _run: usize, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
+    }
+}
+
+/// Trains a spec that starts from a model, for one step; returns the `config.json` of each variant.
+fn forked(text: &str, out: &Path) -> (TrainSpec, Vec<serde_json::Value>, Vec<String>) {
+    let mut spec = TrainSpec::parse(text, "spec.toml").unwrap();
+    spec.stages.truncate(1);
+    spec.stages[0].tokens = spec.stages[0].step_tok;
+    let (said, stop) = (Said::default(), AtomicBool::new(false));
+    assert_eq!(train(&spec, out, false, &stop, &said).unwrap(), TrainOutcome::Finished);
+    let json = |variant: &VariantSpec| {
+        let text = std::fs::read_to_string(out.join(&variant.name).join("config.json")).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let configs = spec.variants.iter().map(json).collect();
+    (spec, configs, said.0.into_inner().unwrap())
+}
+
+#[test]
+fn variants_start_as_the_embedded_model_to_the_last_bit_and_say_so() {
+    let out = tempfile::tempdir().unwrap();
+    let (spec, configs, said) = forked(&started("transformer"), out.path());
+    assert_eq!(said.len(), 3);
+    assert!(said.iter().all(|said| said.contains("logits at step 0 differ by at most 0")), "{said:?}");
+    assert_eq!(said.iter().filter(|said| said.contains("set start.noise")).count(), 1, "{said:?}");
+    for (variant, (json, config)) in spec.variants.iter().zip(configs.iter().zip(spec.configs().unwrap())) {
+        let start = &json["difftool"]["start"];
+        assert_eq!((&start["from"], &start["largest_logit_difference"]), (&"transformer".into(), &0.0.into()));
+        assert_eq!(start["weights_sha256"].as_str().unwrap().len(), 64);
+        assert_eq!((config.max_ctx_tok, json["rope_theta"].as_f64()), (4096, Some(1e6)), "{}", variant.name);
+        assert_reloads(&out.path().join(&variant.name), &config);
+    }
+    assert_eq!(configs[0]["architectures"][0], "LlamaForCausalLM");
+}
+
+#[test]
+fn a_model_in_the_shape_of_smollm2_forks_without_a_difference() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sizes = DecoderSizes { width: 36, heads: 9, kv_heads: 3, ..tiny_sizes("transformer") };
+    random_model(folder.path(), "transformer", sizes, DType::F32);
+    edit_tensor(folder.path(), "model.layers.0.self_attn.q_proj.weight", |values| {
+        values.iter_mut().for_each(|x| *x *= 20.0);
+    });
+    let text = started(folder.path().to_str().unwrap()).replace("[start]", "[start]\nnoise = 0.02");
+    let (_, configs, said) = forked(&text, out.path());
+    let differ = "differ by at most 0";
+    assert!(said.iter().all(|said| said.contains(differ)), "{said:?}");
+    assert_eq!(said.iter().filter(|said| said.ends_with("before noise of 2 %")).count(), 2, "{said:?}");
+    assert!(configs.iter().all(|json| json["num_attention_heads"] == 9 && json["num_key_value_heads"] == 3));
+}
+
+#[test]
+fn what_cannot_start_from_a_model_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    tiny_model(folder.path(), "diff");
+    let diff = folder.path().to_str().unwrap().to_owned();
+    let usual = started("transformer");
+    for (text, says) in [
+        (usual.replace("\"diff-v2\"\n", "\"diff\"\n"), "variant minus: it cannot hold the function of transformer: a norm"),
+        (usual.replace("\"diff-v2\"\n", "\"diff-no-norm\"\n"), "doubled values"),
+        (started(&diff), "only a standard model can become another variant"),
+        (started("no/such/model"), "start.from: model no/such/model: there is no such file"),
+        (usual.replace("\"diff-v2\"\n", "\"diff-v2\"\nffn = 40\n"), "variant minus: ffn is that of the model in start.from"),
+        (usual.replace("[start]", "[start]\nnoise = -1"), "start: noise -1"),
+        (usual.replace("[start]", "[start]\nnoises = 1"), "noises"),
+        (usual.replace("ctx_tok = 64", "ctx_tok = 8192").replace("step_tok = 256", "step_tok = 8192").replace("tokens = 3072", "tokens = 8192"), "exceeds the 4096 tokens of transformer"),
+        (format!("{usual}\n[model]\nwidth = 64\nlayers = 4\nheads = 8\nhead_dim = 32\nffn = 344\nrope_theta = 1e6\nmax_ctx_tok = 4096\n"), "model: width is 64, but 128 in start.from"),
+        (SPEC.replacen("[model]", "[models]", 1), "models"),
+    ] {
+        let refused = TrainSpec::parse(&text, "spec.toml").and_then(|spec| spec.configs());
+        let error = refused.expect_err(says);
+        let message = format!("{error:#}");
+        assert_eq!(exit_code(&error), 2, "{message}");
+        assert!(message.contains(says) && !message.contains('\n'), "{message}");
+    }
+}
+
+#[test]
+fn an_architecture_that_cannot_be_trained_is_refused_by_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    for (change, says) in [
+        (r#"{"rope_scaling": {"rope_type": "linear", "factor": 2.0}}"#, "scaled or partial RoPE"),
+        (r#"{"model_type": "mistral", "sliding_window": 32}"#, "sliding windows"),
+        (r#"{"hidden_act": "gelu"}"#, "SwiGLU"),
+    ] {
+        tiny_model(folder.path(), "transformer");
+        let path = folder.path().join("config.json");
+        let mut json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let change: serde_json::Map<String, serde_json::Value> = serde_json::from_str(change).unwrap();
+        json.as_object_mut().unwrap().extend(change);
+        std::fs::write(&path, json.to_string()).unwrap();
+        let spec = TrainSpec::parse(&started(folder.path().to_str().unwrap()), "spec.toml").unwrap();
+        let error = spec.configs().expect_err(says);
+        assert!(exit_code(&error) == 2 && format!("{error:#}").contains(says), "{error:#}");
+    }
 }
 
 /// A spec with one thing changed is refused as a usage error, on one line that names the file and `says`.
@@ -587,7 +711,7 @@ fn a_gradient_that_is_not_finite_stops_training_before_it_reaches_the_parameters
 #[test]
 fn the_spec_of_the_embedded_models_is_valid_and_matched() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/study-b-models.toml");
-    let configs = TrainSpec::read(&path).unwrap().configs(Tokenizer::embedded().vocab_size()).unwrap();
+    let configs = TrainSpec::read(&path).unwrap().configs().unwrap();
     let names: Vec<&str> = configs.iter().map(|config| config.variant.name()).collect();
     assert_eq!(names, ["transformer", "diff", "diff-no-norm", "diff-v2"]);
     assert!(configs.iter().all(|config| (900_000..4_000_000).contains(&config.parameters())));

@@ -230,7 +230,7 @@ fn every_preset_trains_for_200_steps_and_is_the_same_model_when_it_is_read_back(
         let config = ModelConfig::read(&dir.join("config.json")).unwrap();
         assert!(config.variant.computes_the_same_as(variant), "{name}: {:?}", config.variant);
         let saved = Transformer::load(&config, Checkpoint::open(&dir).unwrap().load(&config).unwrap()).unwrap();
-        let want = logits(&trained(&spec.configs(1024).unwrap()[0], &dir), &mut Fused);
+        let want = logits(&trained(&spec.configs_of(1024).unwrap()[0], &dir), &mut Fused);
         assert_close(&format!("{name}, read back"), &logits(&saved, &mut Fused), &want, 0.0);
         assert_close(&format!("{name}, dense"), &logits(&saved, &mut Dense::default()), &want, 1e-3);
         assert_close(&format!("{name}, streamed"), &logits(&saved, &mut Stream::new(&[])), &want, 1e-3);

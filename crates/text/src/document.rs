@@ -29,8 +29,7 @@ pub(super) const WORDINGS: [[&str; 3]; 8] = [
     ["People in ", " know the number ", "."],
 ];
 
-/// Maximum number of needles and questions in an exam.
-const EXAM_NEEDLES_MAX: usize = 8;
+/// Maximum number of questions in an exam.
 const EXAM_QUESTIONS_MAX: usize = 3;
 
 /// Digits of a value, as in the evaluation.
@@ -54,13 +53,25 @@ pub struct DocumentSpec {
     pub wordings: Vec<f64>,
     /// Probability that a document begins with a needle prompt in the format of the evaluation.
     pub exam: f64,
+    /// Minimum and maximum number of needles of such a prompt, drawn uniformly. A context without room for as many has
+    /// fewer.
+    #[serde(deserialize_with = "pair")]
+    pub exam_needles: [usize; 2],
     /// Probability that a fact is about a made-up name rather than a training city.
     pub synthetic: f64,
 }
 
 impl Default for DocumentSpec {
     fn default() -> Self {
-        Self { facts: [4, 12], restate: 2.0, prose: 0.5, wordings: vec![1.0], exam: 0.25, synthetic: 0.25 }
+        Self {
+            facts: [4, 12],
+            restate: 2.0,
+            prose: 0.5,
+            wordings: vec![1.0],
+            exam: 0.25,
+            exam_needles: [1, 8],
+            synthetic: 0.25,
+        }
     }
 }
 
@@ -76,6 +87,11 @@ impl DocumentSpec {
         if min == 0 || min > max {
             bail_usage!("facts = [{min}, {max}] is not a range of at least one fact");
         }
+        let [least, most] = self.exam_needles;
+        let cities = CitySet::Train.cities().len();
+        if least == 0 || least > most || most > cities {
+            bail_usage!("exam_needles = [{least}, {most}] is not a range of 1 to {cities} needles");
+        }
         if !self.restate.is_finite() || self.restate < 0.0 {
             bail_usage!("restate = {} is not a number of restatements of at least 0", self.restate);
         }
@@ -83,8 +99,7 @@ impl DocumentSpec {
         if !weights_ok || self.wordings.iter().sum::<f64>() <= 0.0 || self.wordings.len() > WORDINGS.len() {
             bail_usage!("wordings must be 1 to {} weights, not negative and not all 0", WORDINGS.len());
         }
-        let cities = CitySet::Train.cities().len();
-        if self.synthetic == 0.0 && max + EXAM_NEEDLES_MAX > cities {
+        if self.synthetic == 0.0 && max.saturating_add(most) > cities {
             bail_usage!("{max} facts need more than the {cities} training cities: set synthetic above 0");
         }
         Ok(())
@@ -118,7 +133,7 @@ pub fn document(
     let mut writer = DocumentWriter::new(tokenizer);
     let mut facts = Vec::new();
     if rng.unit() < spec.exam {
-        facts = writer.exam(ctx_tok, seed, &mut rng, haystack)?;
+        facts = writer.exam(spec.exam_needles, ctx_tok, seed, &mut rng, haystack)?;
     }
     // Facts of an exam count in addition, and can be restated later.
     let facts_max = facts.len() + spec.facts[0] + rng.below(spec.facts[1] - spec.facts[0] + 1);
@@ -239,10 +254,19 @@ impl<'a> DocumentWriter<'a> {
     }
 
     /// Starts the document with a needle prompt of random size. Returns its facts.
-    fn exam(&mut self, ctx_tok: usize, seed: u64, rng: &mut Rng, haystack: &Haystack) -> Result<Vec<WordedFact>> {
+    fn exam(
+        &mut self,
+        [least, most]: [usize; 2],
+        ctx_tok: usize,
+        seed: u64,
+        rng: &mut Rng,
+        haystack: &Haystack,
+    ) -> Result<Vec<WordedFact>> {
         // A needle takes about 17 tokens and a question 21, besides the instructions and a sentence of filler.
         let room = (ctx_tok.saturating_sub(80) / 24).max(1);
-        let needles = 1 + rng.below(EXAM_NEEDLES_MAX.min(room));
+        let most = most.min(room);
+        let least = least.min(most);
+        let needles = least + rng.below(most - least + 1);
         let retrieve = 1 + rng.below(EXAM_QUESTIONS_MAX.min(needles).min(room + 1 - needles));
         let depth_pct = 100.0 * rng.unit();
         let spec = NeedleSpec { ctx_tok, needles, retrieve, depth_pct, ..NeedleSpec::default() };
@@ -394,6 +418,18 @@ mod tests {
     }
 
     #[test]
+    fn exams_have_as_many_needles_as_the_spec_says_and_the_context_has_room_for() {
+        let needles = |exam_needles: [usize; 2], ctx_tok: usize, seed: u64| {
+            let spec = DocumentSpec { exam: 1.0, exam_needles, prose: 1.0, ..DocumentSpec::default() };
+            let text = text(&made(&spec, ctx_tok, seed));
+            text_values(&text).into_iter().collect::<HashSet<_>>().len()
+        };
+        let counts: HashSet<usize> = (0..60).map(|seed| needles([20, 24], 1024, seed)).collect();
+        assert_eq!(counts, (20..=24).collect());
+        assert!((0..20).all(|seed| needles([20, 24], 256, seed) <= 7));
+    }
+
+    #[test]
     fn exams_fit_short_contexts() {
         for ctx_tok in 112..200 {
             for seed in 0..20 {
@@ -436,6 +472,9 @@ mod tests {
             (DocumentSpec { prose: 1.5, ..base() }, "prose = 1.5 is not between 0 and 1"),
             (DocumentSpec { facts: [0, 3], ..base() }, "facts = [0, 3]"),
             (DocumentSpec { facts: [5, 3], ..base() }, "facts = [5, 3]"),
+            (DocumentSpec { exam_needles: [0, 3], ..base() }, "exam_needles = [0, 3]"),
+            (DocumentSpec { exam_needles: [5, 3], ..base() }, "exam_needles = [5, 3]"),
+            (DocumentSpec { exam_needles: [1, 241], ..base() }, "range of 1 to 240 needles"),
             (DocumentSpec { restate: -1.0, ..base() }, "restate = -1"),
             (DocumentSpec { wordings: vec![0.0], ..base() }, "wordings must be 1 to 8 weights"),
             (DocumentSpec { wordings: vec![1.0; 9], ..base() }, "wordings must be 1 to 8 weights"),

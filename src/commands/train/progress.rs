@@ -14,6 +14,7 @@ pub(super) struct TrainReporter<'a> {
     bar: ProgressBar,
     /// Print lines instead of the bar.
     lines: bool,
+    quiet: bool,
     state: Mutex<State>,
 }
 
@@ -35,6 +36,7 @@ impl<'a> TrainReporter<'a> {
             bar: ProgressBar::with_draw_target(Some(tokens_each * runs.len() as u64), draw_target(quiet))
                 .with_style(style),
             lines: !quiet && !is_live(),
+            quiet,
             state: Mutex::new(State { tokens: vec![0; runs.len()], said: Instant::now() }),
         }
     }
@@ -56,6 +58,12 @@ impl Progress for TrainReporter<'_> {
     fn begin(&self, run: usize, tokens: usize) {
         drop(self.advance(run, tokens));
         self.bar.reset_eta();
+    }
+
+    fn say(&self, run: usize, message: &str) {
+        if !self.quiet {
+            self.bar.suspend(|| base::say!("{}: {message}", self.runs[run].name));
+        }
     }
 
     fn step(&self, run: usize, tokens: usize, message: &str) {

@@ -3,6 +3,7 @@
 mod block;
 mod checkpoint;
 mod config;
+mod derived;
 mod describe;
 pub mod device;
 mod families;

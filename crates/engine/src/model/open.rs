@@ -373,6 +373,11 @@ impl OpenedModel {
         self.vocabulary.tokenizer(&self.name)
     }
 
+    /// Tokens that end a text; see [`Model::eos_ids`].
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos.ids
+    }
+
     /// State of the weights while the model runs, by the memory that is free now: expanded if they take at most half of
     /// it. On other devices they always are.
     pub fn weights_state(&self) -> WeightsState {

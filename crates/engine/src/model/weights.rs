@@ -143,6 +143,11 @@ impl Weights {
 
     /// Like [`Weights::init`], with the settings of `init`.
     pub fn init_with(config: &ModelConfig, seed: u64, init: &Init) -> Result<Self> {
+        Self::init_some(config, seed, init, |_| true)
+    }
+
+    /// Like [`Weights::init_with`], of the tensors whose names are `wanted` alone.
+    pub fn init_some(config: &ModelConfig, seed: u64, init: &Init, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         let mut extras = HashMap::new();
         for layer in 0..config.layers.len() {
             for extra in config.variant.extra_tensors(layer, config.layer_sizes()) {
@@ -151,7 +156,7 @@ impl Weights {
         }
         let residual = TensorInit::Normal(0.02 / (2.0 * config.layers.len() as f64).sqrt());
         let mut tensors = Vec::new();
-        for (name, shape) in config.tensors() {
+        for (name, shape) in config.tensors().into_iter().filter(|(name, _)| wanted(name)) {
             let start = match name.rsplit('.').nth(1).unwrap_or_default() {
                 _ if extras.contains_key(&name) => extras[&name],
                 "embed_tokens" => TensorInit::Normal(init.embedding_deviation),

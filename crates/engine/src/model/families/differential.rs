@@ -191,7 +191,12 @@ impl ModelConfig {
     /// that, or `difftool`.
     pub(in super::super) fn own_model_type(&self) -> &'static str {
         let half = matches!(self.positions, Positions::Rotary { style: RopeStyle::Half, .. });
-        if half && self.qk_norm.is_none() && self.layers.iter().all(|layer| layer.rotary == Some(0)) {
+        let one_key_of_biases = self.bias.qkv == self.bias.out;
+        if half
+            && one_key_of_biases
+            && self.qk_norm.is_none()
+            && self.layers.iter().all(|layer| layer.rotary == Some(0))
+        {
             for (preset, model_type) in [("transformer", "llama"), ("diff", "diffllama")] {
                 if Variant::preset(preset).is_ok_and(|preset| self.variant.computes_the_same_as(&preset)) {
                     return model_type;
@@ -217,7 +222,7 @@ impl ModelConfig {
         let Positions::Rotary { style, embeddings } = &self.positions else { panic!("only rotary models are saved") };
         let mut config = json!({
             "architectures": [architecture],
-            "attention_bias": false,
+            "attention_bias": self.bias.qkv,
             "attention_dropout": 0.0,
             "bos_token_id": 0,
             "eos_token_id": 1,
@@ -227,7 +232,7 @@ impl ModelConfig {
             "initializer_range": 0.02,
             "intermediate_size": self.ffn,
             "max_position_embeddings": self.max_ctx_tok,
-            "mlp_bias": false,
+            "mlp_bias": self.bias.mlp,
             "model_type": model_type,
             "num_attention_heads": if is_diffllama { 2 * self.heads } else { self.heads },
             "num_hidden_layers": self.layers.len(),
@@ -246,6 +251,9 @@ impl ModelConfig {
             config["rope_style"] = if rotated { json!(style) } else { json!("none") };
             config["attention"] = json!(self.variant);
             config["use_qk_norm"] = json!(self.qk_norm.is_some());
+            if self.bias.qkv || self.bias.out {
+                config["attention_output_bias"] = json!(self.bias.out);
+            }
         }
         config
     }
