@@ -68,7 +68,7 @@ fn measure(variant: &'static str, ctx_tok: usize, rounds: usize) -> Result<Row> 
     let stage = spec.stages.iter().find(|stage| stage.ctx_tok == ctx_tok).context("a stage of this context")?;
     let mut stage = stage.clone();
     stage.step_tok = STEP_TOK;
-    let batch = DataSource::new(1, Tokenizer::embedded())?.batch(&stage, &spec.loss, 0)?;
+    let batch = DataSource::new(1, Tokenizer::embedded()).batch(&stage, &spec.loss, 0)?;
     let weights = Weights::init(&config, 1)?;
     let vars = || -> Result<BTreeMap<String, Var>> {
         weights.iter().map(|(name, tensor)| Ok((name.clone(), Var::from_tensor(tensor)?))).collect()

@@ -11,13 +11,16 @@ use super::{start_threads, stop_on_signal, wrong_command_error};
 use crate::results::folder::SPEC;
 use crate::results::print::write_table;
 use crate::results::table::plural;
-use crate::train::{tables, train_runs, Study, TrainOutcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE};
+use crate::train::{
+    tables, train_runs, OpenedSpec, Study, TrainOutcome, TrainRun, TrainSpec, COURSE_FILE, SUMMARY_FILE,
+};
 use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::files;
 use base::terminal::quoted_path;
 use clap::{Args, FromArgMatches as _};
 use engine::model::device::{self, DeviceName, Dtype};
+use engine::model::Placement;
 use names::{Column, ShortNames};
 use progress::TrainReporter;
 use std::fs::File;
@@ -43,7 +46,7 @@ pub(super) struct Train {
     #[arg(required_unless_present = "example")]
     spec: Option<PathBuf>,
     /// Folder for models, checkpoints and logs; must be new or empty without --resume
-    #[arg(long, value_name = "DIR", required_unless_present = "example")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["example", "dry_run"])]
     out: Option<PathBuf>,
     /// Print a small example spec
     #[arg(long, exclusive = true)]
@@ -51,6 +54,9 @@ pub(super) struct Train {
     /// Continue from the checkpoints in --out
     #[arg(long)]
     pub resume: bool,
+    /// Say parameters, memory and tokens a second, timed on a step of each stage, and train nothing
+    #[arg(long, conflicts_with_all = ["resume", "summary"])]
+    pub dry_run: bool,
     /// Train only these variants, or single seeds of variants (diff/seed-2)
     #[arg(long, value_delimiter = ',', value_name = "RUN")]
     pub only: Vec<String>,
@@ -78,7 +84,7 @@ impl Train {
         self.spec.as_deref().expect("the parser requires it")
     }
 
-    /// The output folder, which is required without `--example`.
+    /// The output folder, which is required without `--example` and `--dry-run`.
     pub(super) fn out(&self) -> &Path {
         self.out.as_deref().expect("the parser requires it")
     }
@@ -101,16 +107,21 @@ fn run(args: &Train) -> Result<()> {
     }
     start_threads(None)?;
     let placement = device::placement(args.device, args.dtype)?;
-    spec.check_memory(&runs, &placement)?;
-    prepare(args)?;
+    let opened = spec.open()?;
+    opened.check_memory(&runs, &placement)?;
+    if args.dry_run {
+        return time_steps(&opened, &runs, &placement);
+    }
+    prepare(args, &spec)?;
     let stop = stop_on_signal("this step")?;
     if !args.quiet {
-        let runs = plural(runs.len(), "run");
+        let runs_in_words = plural(runs.len(), "run");
         let tokens = spec.total_tokens();
-        base::say!("{runs}: {tokens} tokens each -> {}", args.out().display());
+        base::say!("{runs_in_words}: {tokens} tokens each -> {}", args.out().display());
+        opened.in_words(&runs, &placement).iter().for_each(|line| base::say!("{line}"));
     }
     let reporter = TrainReporter::new(&spec, &runs, args.quiet);
-    let outcome = train_runs(&spec, &runs, args.out(), args.resume, &placement, &stop, &reporter);
+    let outcome = train_runs(&opened, &runs, args.out(), args.resume, &placement, &stop, &reporter);
     reporter.finish();
     let only = if args.only.is_empty() { String::new() } else { format!(" --only {}", args.only.join(",")) };
     let file = quoted_path(args.spec());
@@ -133,6 +144,23 @@ fn run(args: &Train) -> Result<()> {
             claims_command(&spec, args.out())?.into_iter().for_each(|command| base::say!("{command}"));
         }
         TrainOutcome::Stopped => bail!("{way_on}"),
+    }
+    Ok(())
+}
+
+/// Prints what training would take: memory, and the speed of each variant in each stage.
+fn time_steps(opened: &OpenedSpec<'_>, runs: &[TrainRun], placement: &Placement) -> Result<()> {
+    let mut out = base::terminal::stdout();
+    for line in opened.in_words(runs, placement) {
+        writeln!(out, "{line}")?;
+    }
+    for (index, variant) in opened.spec().variants.iter().enumerate() {
+        let Some(run) = runs.iter().find(|run| run.variant == index) else { continue };
+        for stage in &opened.spec().stages {
+            let speed = opened.timed(run, stage, runs, placement)?;
+            let name = &variant.name;
+            writeln!(out, "{name}: {speed:.0} tokens a second in a context of {} (one step)", stage.ctx_tok)?;
+        }
     }
     Ok(())
 }
@@ -186,8 +214,9 @@ fn chosen(spec: &TrainSpec, only: &[String]) -> Result<Vec<TrainRun>> {
     Ok(runs)
 }
 
-/// Creates the output folder with a copy of the spec. With `--resume`, checks that the folder has the same spec.
-fn prepare(args: &Train) -> Result<()> {
+/// Creates the output folder with a copy of the spec. With `--resume`, checks that the spec is that of the folder, or adds to
+/// it; then it takes its place.
+fn prepare(args: &Train, spec: &TrainSpec) -> Result<()> {
     let out = args.out();
     let kept = out.join(SPEC);
     if args.resume && !kept.exists() {
@@ -198,14 +227,15 @@ fn prepare(args: &Train) -> Result<()> {
     }
     let text = files::text(args.spec(), files::CONFIG_MAX)?;
     if args.resume {
-        if files::text(&kept, files::CONFIG_MAX)? != text {
-            bail_usage!(
-                "--resume: {} differs from {}, with which training was started",
-                args.spec().display(),
-                kept.display()
-            );
+        let begun = files::text(&kept, files::CONFIG_MAX)?;
+        if begun == text {
+            return Ok(());
         }
-        return Ok(()); // not written again: that could lose it on a full disk
+        let given = args.spec().display();
+        let earlier = TrainSpec::parse(&begun, &kept.display().to_string())?;
+        spec.check_extends(&earlier)
+            .with_context(|| format!("--resume: {given} is not {}, with which training was started", kept.display()))?;
+        return files::replace(&kept, |partial| Ok(std::fs::write(partial, &text)?));
     }
     std::fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     // If this fails, the next attempt finds an empty folder.

@@ -5,14 +5,14 @@
 //! the models are not.
 
 use super::layers::LayerLine;
-use super::log::{self, EvalLine, LogLine};
+use super::log::{self, EvalLine, HeldOutLine, LogLine};
 use super::metrics::{
-    ALL, CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, FIRST_DIGIT_NLL, GRAD_NORM, GRAD_NORM_QK, GRAD_NORM_VO, LAMBDA,
-    ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES,
+    ALL, CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, FIRST_DIGIT_NLL, GRAD_NORM, GRAD_NORM_QK, GRAD_NORM_VO,
+    HELDOUT_NLL, LAMBDA, MOST_NEEDLES, ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES,
 };
 use super::spec::TrainSpec;
 use super::study::Study;
-use super::{COURSE_FILE, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use super::{COURSE_FILE, EVAL_FILE, HELD_OUT_FILE, LAYER_FILE, LOG_FILE};
 use crate::results::record::{Identity, Measurement, Record};
 use crate::results::{Query, Records};
 use anyhow::{bail, ensure, Context, Result};
@@ -26,6 +26,9 @@ use std::sync::Arc;
 
 /// The columns before those of the metrics.
 const KEYS: [&str; 4] = ["variant", "seed", "tokens", "ctx_tok"];
+
+/// Metrics of the first courses, which lack those that came later.
+const FIRST_METRICS: usize = 11;
 
 /// Significant digits of the numbers of logs in records, enough for their variation over seeds.
 const DIGITS: usize = 5;
@@ -46,7 +49,8 @@ impl Study {
         for run in spec.runs() {
             let variant = &spec.variants[run.variant].name;
             let in_table = kept.remove(&(variant.clone(), run.seed)).unwrap_or_default();
-            let in_folder = read_folder(variant, run.seed, &out.join(&run.name))?;
+            let most = spec.watch.needles.iter().max().copied();
+            let in_folder = read_folder(variant, run.seed, &out.join(&run.name), most)?;
             // A run that was stopped at its beginning has a folder without lines.
             let of_run = if in_folder.is_empty() { in_table } else { in_folder };
             of_run.iter().for_each(|record| records.add(record));
@@ -105,10 +109,13 @@ fn read_course(path: &Path) -> Result<BTreeMap<RunKey, Vec<Record>>> {
     let cannot_read = || format!("cannot read {}", path.display());
     let mut csv = csv::Reader::from_reader(files::open(path)?);
     let names = csv.headers().with_context(cannot_read)?;
-    ensure!(*names == header(), "{}: its columns are not those of a course, {}", path.display(), header().join(", "));
+    let is_course = names.len() >= KEYS.len() + FIRST_METRICS && header().starts_with(&Vec::from_iter(names));
+    ensure!(is_course, "{}: its columns are not those of a course, {}", path.display(), header().join(", "));
     let mut runs: BTreeMap<RunKey, Vec<Record>> = BTreeMap::new();
     for line in csv.records() {
-        let line = line.and_then(|line| line.deserialize(None)).with_context(cannot_read)?;
+        let mut line = line.with_context(cannot_read)?;
+        (line.len()..header().len()).for_each(|_| line.push_field(""));
+        let line = line.deserialize(None).with_context(cannot_read)?;
         let (variant, seed, tokens, ctx_tok, numbers): (String, u64, usize, usize, [Option<f64>; ALL.len()]) = line;
         let identity = identity(&variant, seed, tokens, ctx_tok);
         let records = ALL.iter().zip(numbers).filter_map(|(metric, number)| Some(record(&identity, metric, number?)));
@@ -117,11 +124,13 @@ fn read_course(path: &Path) -> Result<BTreeMap<RunKey, Vec<Record>>> {
     Ok(runs)
 }
 
-/// Reads the records of a run from its logs; none without a log.
-fn read_folder(variant: &str, seed: u64, dir: &Path) -> Result<Vec<Record>> {
+/// Reads the records of a run from its logs; none without a log. `most` is the largest number of needles in
+/// `watch.needles`.
+fn read_folder(variant: &str, seed: u64, dir: &Path, most: Option<usize>) -> Result<Vec<Record>> {
     let lines: Vec<LogLine> = log::read(&dir.join(LOG_FILE))?;
     let evals: Vec<EvalLine> = log::read(&dir.join(EVAL_FILE))?;
     let layers: Vec<LayerLine> = log::read(&dir.join(LAYER_FILE))?;
+    let held_out: Vec<HeldOutLine> = log::read(&dir.join(HELD_OUT_FILE))?;
     let mut by_time: BTreeMap<usize, Vec<&LayerLine>> = BTreeMap::new();
     layers.iter().for_each(|line| by_time.entry(line.tokens).or_default().push(line));
     let mut records = Vec::new();
@@ -137,6 +146,8 @@ fn read_folder(variant: &str, seed: u64, dir: &Path) -> Result<Vec<Record>> {
             let eval = evals.rfind(|eval| eval.tokens <= line.tokens && Some(eval.tokens) > before)?;
             Some(eval.accuracy)
         };
+        let mut losses = held_out.iter().filter(|line| Some(line.tokens) > before);
+        let held_out = losses.rfind(|loss| loss.tokens <= line.tokens).map(|loss| loss.heldout_nats);
         let numbers = [
             (&TEXT_NLL, Some(line.text_nats)),
             (&FIRST_DIGIT_NLL, Some(line.digit1_nats)),
@@ -150,6 +161,8 @@ fn read_folder(variant: &str, seed: u64, dir: &Path) -> Result<Vec<Record>> {
             (&LAMBDA, mean(&of_layers(&LAMBDA)).or(line.lambda)),
             (&ONE_NEEDLE, accuracy(1)),
             (&TWO_NEEDLES, accuracy(2)),
+            (&MOST_NEEDLES, most.and_then(accuracy)),
+            (&HELDOUT_NLL, held_out),
         ];
         let identity = identity(variant, seed, line.tokens, line.ctx_tok);
         let numbers = numbers.into_iter().filter_map(|(metric, number)| Some((metric, rounded(number?))));
@@ -235,7 +248,7 @@ mod tests {
             std::fs::read_to_string(&path).unwrap()
         };
         let whole = written(&spec());
-        let line = "diff,1,200,128,0.0,0.0,0.33333,0.0,5.0,,0.5,0.25,0.375,0.75,\n";
+        let line = "diff,1,200,128,0.0,0.0,0.33333,0.0,5.0,,0.5,0.25,0.375,0.75,,,\n";
         assert!(whole.starts_with("variant,seed,tokens,ctx_tok,text_nats,") && whole.contains(line), "{whole}");
         assert_eq!(written(&spec()), whole, "folders and file say the same");
         std::fs::remove_dir_all(out.path().join("diff")).unwrap();
@@ -243,6 +256,9 @@ mod tests {
         let other = TrainSpec { seeds: Some(vec![1]), ..spec() };
         let error = Study::read(&other, out.path()).unwrap_err().to_string();
         assert!(error.contains("no run of diff-v2 with seed 3"), "{error}");
+        let earlier: Vec<&str> = whole.lines().map(|line| line.rsplitn(3, ',').last().unwrap()).collect();
+        std::fs::write(&path, earlier.join("\n")).unwrap();
+        assert_eq!(written(&spec()), whole, "a course from before the last metrics is one");
         std::fs::write(&path, whole.replace("text_nats", "text")).unwrap();
         let error = Study::read(&spec(), out.path()).unwrap_err().to_string();
         assert!(error.contains("not those of a course, variant, seed,"), "{error}");

@@ -62,6 +62,19 @@ pub struct EvalLine {
     pub log_prob_nats: f64,
 }
 
+/// One line of `held_out.csv`: the loss of held-out documents of people's texts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HeldOutLine {
+    /// Tokens trained on.
+    pub tokens: usize,
+    /// Context length of the windows.
+    pub ctx_tok: usize,
+    /// Windows, the same at each time.
+    pub windows: usize,
+    /// Mean negative log-likelihood of a token.
+    pub heldout_nats: f64,
+}
+
 /// Sums over steps for the next [`LogLine`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct LogSums {

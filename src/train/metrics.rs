@@ -21,4 +21,8 @@ catalogue! {
     LAMBDA = metric::LAMBDA;
     ONE_NEEDLE = metric("one_needle", "one needle", "Accuracy on unseen prompts with one needle.").rate();
     TWO_NEEDLES = metric("two_needles", "two needles", "Accuracy on unseen prompts with two needles, both asked for.").rate();
+    MOST_NEEDLES = metric("most_needles", "most needles",
+        "Accuracy on unseen prompts with the most needles in `watch.needles`, two of them asked for.").rate();
+    HELDOUT_NLL = metric("heldout_nats", "NLL of held-out texts",
+        "Mean negative log-likelihood of a token in documents of people's texts that are held out.").unit("nats");
 }

@@ -7,12 +7,15 @@
 mod adamw;
 mod check;
 mod checkpoint;
+mod corpus;
 mod cost;
 mod course;
 mod data;
+mod extend;
 mod layers;
 mod log;
 pub mod metrics;
+mod opened;
 mod run;
 mod spec;
 mod start;
@@ -23,7 +26,8 @@ pub(crate) mod tables;
 pub use adamw::{AdamW, Gradients};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
 pub use layers::LayerLine;
-pub use log::{EvalLine, LogLine};
+pub use log::{EvalLine, HeldOutLine, LogLine};
+pub use opened::OpenedSpec;
 pub use spec::*;
 pub use step::{copy_to_device, step, tensors, variables, Stepped};
 pub(crate) use study::{CurvePoint, Study};
@@ -32,17 +36,17 @@ use anyhow::{bail, Context, Result};
 use base::files;
 use engine::model::Placement;
 use run::Trainer;
-use start::StartModel;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Mutex;
-use text::Tokenizer;
 
 /// The training log of a run: [`LogLine`]s.
 pub const LOG_FILE: &str = "log.csv";
 /// The needle evaluations of a run: [`EvalLine`]s.
 pub const EVAL_FILE: &str = "eval.csv";
+/// The loss of held-out documents of a run: [`HeldOutLine`]s.
+pub const HELD_OUT_FILE: &str = "held_out.csv";
 /// The training curves of all runs of a spec: a line for every line of a log.
 pub const COURSE_FILE: &str = "course.csv";
 /// The summary of a spec: a row for each variant.
@@ -69,13 +73,13 @@ pub enum TrainOutcome {
     Stopped,
 }
 
-/// Trains these runs of `spec` into their folders below `out`, on the device of `placement`. With `resume`, continues from the
+/// Trains these runs of a spec into their folders below `out`, on the device of `placement`. With `resume`, continues from the
 /// checkpoints there. Without the kernels of the CPU, one run trains at a time.
 ///
 /// # Errors
 /// The first error of any run; the other runs stop with a checkpoint.
 pub fn train_runs(
-    spec: &TrainSpec,
+    opened: &OpenedSpec<'_>,
     runs: &[TrainRun],
     out: &Path,
     resume: bool,
@@ -83,9 +87,8 @@ pub fn train_runs(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<TrainOutcome> {
-    let start = StartModel::of(spec)?;
-    let configs = spec.configs_with(start.as_ref())?;
-    let tokenizer = start.as_ref().map_or_else(|| Ok(Tokenizer::embedded()), StartModel::tokenizer)?;
+    let OpenedSpec { spec, .. } = opened;
+    let tokenizer = opened.tokenizer()?;
     let folders = runs.iter().map(|run| files::create_folder(out, &run.name)).collect::<Result<Vec<_>>>()?;
     let workers = WorkerPool::new(runs, placement);
     let next = AtomicUsize::new(0);
@@ -96,10 +99,11 @@ pub fn train_runs(
                 while let Some((index, run)) = runs.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
                     let trainer = Trainer {
                         spec,
-                        config: &configs[run.variant],
+                        config: &opened.configs[run.variant],
                         init: spec.variants[run.variant].init(),
-                        start: start.as_ref(),
+                        start: opened.start.as_ref(),
                         tokenizer,
+                        texts: &opened.corpora,
                         seed: run.seed,
                         dir: &folders[index],
                         resume,

@@ -2,13 +2,14 @@
 
 use super::adamw::AdamW;
 use super::checkpoint::{self, Position};
+use super::corpus::Corpora;
 use super::data::DataSource;
 use super::layers::{layer_lines, LayerLine};
-use super::log::{self, EvalLine, LogLine};
+use super::log::{self, EvalLine, HeldOutLine, LogLine};
 use super::spec::{Stage, TrainSpec};
 use super::start::StartModel;
 use super::step::{copy_to_device, detached, step, tensors, trainable};
-use super::{Progress, TrainOutcome, WorkerPool, EVAL_FILE, LAYER_FILE, LOG_FILE};
+use super::{Progress, TrainOutcome, WorkerPool, EVAL_FILE, HELD_OUT_FILE, LAYER_FILE, LOG_FILE};
 use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::error::TooShort;
@@ -16,7 +17,8 @@ use base::files::replace;
 use base::model_files::{CONFIG, TOKENIZER};
 use base::seed::{prompt_seed, Purpose};
 use candle_core::{DType, Var};
-use engine::attention::Stream;
+use engine::attention::{Fused, Stream};
+use engine::kernels::cross_entropy;
 use engine::model::pass::pass;
 use engine::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use serde::Serialize;
@@ -39,6 +41,7 @@ pub(super) struct Trainer<'a> {
     /// The model that it starts from.
     pub(super) start: Option<&'a StartModel>,
     pub(super) tokenizer: &'a Tokenizer,
+    pub(super) texts: &'a Corpora,
     pub(super) seed: u64,
     pub(super) dir: &'a Path,
     pub(super) resume: bool,
@@ -65,6 +68,8 @@ struct RunState<'a> {
     log: csv::Writer<File>,
     evals: csv::Writer<File>,
     layers: csv::Writer<File>,
+    /// If a stage has texts.
+    held_out: Option<csv::Writer<File>>,
     /// Position of the run, with the sums of the current log line.
     at: Position,
     /// Time and tokens at the beginning of the current log line, for the speed.
@@ -94,7 +99,7 @@ impl Trainer<'_> {
 
     fn start(&self) -> Result<RunState<'_>> {
         let lock = self.lock()?;
-        let data = DataSource::new(self.seed, self.tokenizer)?;
+        let data = DataSource::new(self.seed, self.tokenizer).with_texts(self.texts);
         let (weights, difference) = self.initial(&data)?;
         let vars = trainable(&weights)?;
         let model = Transformer::build(self.config, &mut tensors(&vars))?;
@@ -116,6 +121,7 @@ impl Trainer<'_> {
             log: log::open(&self.dir.join(LOG_FILE), at.tokens, |line: &LogLine| line.tokens)?,
             evals: log::open(&self.dir.join(EVAL_FILE), at.tokens, |line: &EvalLine| line.tokens)?,
             layers: log::open(&self.dir.join(LAYER_FILE), at.tokens, |line: &LayerLine| line.tokens)?,
+            held_out: self.open_held_out(at.tokens)?,
             origin: self.start.zip(difference).map(|(start, difference)| start.to_json(difference)),
             data,
             since: (Instant::now(), at.tokens),
@@ -125,6 +131,13 @@ impl Trainer<'_> {
             optimizer,
             at,
         })
+    }
+
+    /// Opens the log of the losses of held-out documents, if a stage has texts.
+    fn open_held_out(&self, tokens: usize) -> Result<Option<csv::Writer<File>>> {
+        let has_text = self.spec.stages.iter().any(Stage::has_text);
+        let path = self.dir.join(HELD_OUT_FILE);
+        has_text.then(|| log::open(&path, tokens, |line: &HeldOutLine| line.tokens)).transpose()
     }
 
     /// The weights before the first step. From a start model, also the largest difference of its logits and the
@@ -148,10 +161,24 @@ impl Trainer<'_> {
         })
     }
 
+    /// The loss of held-out documents of the texts of a stage, if it has any.
+    fn held_out(&self, model: &Transformer, stage: &Stage, tokens: usize) -> Result<Option<HeldOutLine>> {
+        let Some(corpus) = self.texts.of(stage) else { return Ok(None) };
+        let ctx_tok = stage.ctx_tok;
+        let windows = corpus.held_out(ctx_tok, self.spec.watch.eval_samples);
+        let mut sum = 0.0;
+        for window in &windows {
+            let hidden = model.hidden(&[window[..ctx_tok].to_vec()], &mut Fused)?; // 1,T,E
+            let logits = model.logits(&hidden.flatten_to(1)?)?; // T,W
+            let (_, scores) = cross_entropy(&logits, window[1..].to_vec(), vec![1.0; ctx_tok])?;
+            sum += scores.iter().map(|score| f64::from(score.nll_nats)).sum::<f64>();
+        }
+        let heldout_nats = sum / (windows.len() * ctx_tok).max(1) as f64;
+        Ok((!windows.is_empty()).then_some(HeldOutLine { tokens, ctx_tok, windows: windows.len(), heldout_nats }))
+    }
+
     /// Evaluates on unseen needle prompts of the current context length.
-    fn evaluate(&self, vars: &BTreeMap<String, Var>, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
-        // Detached, so that no activations are stored for a backward pass.
-        let model = Transformer::build(self.config, &mut detached(vars)?)?;
+    fn evaluate(&self, model: &Transformer, ctx_tok: usize, tokens: usize) -> Result<Vec<EvalLine>> {
         let haystack = Haystack::Embedded;
         let mut lines = Vec::new();
         for (needles, retrieve, cities) in self.spec.watch.evaluated() {
@@ -163,7 +190,7 @@ impl Trainer<'_> {
                 match needle::build(&spec, seed, self.tokenizer, &haystack) {
                     // A short context may not have room for every setting.
                     Err(error) if error.is::<TooShort>() => break,
-                    prompt => scores.extend(pass(&model, &prompt?, Stream::new(&[]), false)?.queries),
+                    prompt => scores.extend(pass(model, &prompt?, Stream::new(&[]), false)?.queries),
                 }
             }
             let n = scores.len() as f64;
@@ -238,11 +265,25 @@ impl RunState<'_> {
             append(&mut self.layers, &self.run.dir.join(LAYER_FILE), lines)?;
         }
         if evaluate {
-            let lines = self.run.evaluate(&self.vars, stage.ctx_tok, self.at.tokens)?;
-            append(&mut self.evals, &self.run.dir.join(EVAL_FILE), lines)?;
+            self.evaluate(stage)?;
         }
         if save {
             self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Evaluates on needle prompts, and on held-out documents if the stage has texts.
+    fn evaluate(&mut self, stage: &Stage) -> Result<()> {
+        // Detached, so that no activations are stored for a backward pass.
+        let model = Transformer::build(self.run.config, &mut detached(&self.vars)?)?;
+        if self.data.states_facts() {
+            let lines = self.run.evaluate(&model, stage.ctx_tok, self.at.tokens)?;
+            append(&mut self.evals, &self.run.dir.join(EVAL_FILE), lines)?;
+        }
+        if let Some(log) = &mut self.held_out {
+            let line = self.run.held_out(&model, stage, self.at.tokens)?;
+            append(log, &self.run.dir.join(HELD_OUT_FILE), line)?;
         }
         Ok(())
     }
@@ -259,7 +300,7 @@ impl RunState<'_> {
     /// Writes the model and a checkpoint.
     fn save(&self) -> Result<()> {
         // The last checkpoint marks the run as finished, so the model and the logs must be written first.
-        for log in [&self.log, &self.evals, &self.layers] {
+        for log in [&self.log, &self.evals, &self.layers].into_iter().chain(&self.held_out) {
             log.get_ref()
                 .sync_data()
                 .with_context(|| format!("cannot write the logs in {}", self.run.dir.display()))?;

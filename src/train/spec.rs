@@ -396,6 +396,16 @@ impl WatchSpec {
 }
 
 impl Stage {
+    /// Returns `true` if some of its documents are windows of people's texts.
+    pub(super) fn has_text(&self) -> bool {
+        !self.data.text.is_empty() && self.data.text_share > 0.0
+    }
+
+    /// Returns `true` if some of its documents state facts.
+    pub(super) fn has_facts(&self) -> bool {
+        self.data.text.is_empty() || self.data.text_share < 1.0
+    }
+
     /// Whole steps in this stage.
     pub fn steps(&self) -> usize {
         self.tokens / self.step_tok

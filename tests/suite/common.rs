@@ -199,7 +199,7 @@ pub(super) fn train(
     stop: &AtomicBool,
     progress: &dyn Progress,
 ) -> anyhow::Result<TrainOutcome> {
-    train_runs(spec, &spec.runs(), out, resume, &Placement::default(), stop, progress)
+    train_runs(&spec.open()?, &spec.runs(), out, resume, &Placement::default(), stop, progress)
 }
 
 /// A command that heeds signals even where these tests run behind `nohup` or in the background of a script: a program

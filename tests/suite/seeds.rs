@@ -49,7 +49,8 @@ fn spec() -> TrainSpec {
 
 fn run(runs: &[TrainRun], out: &Path, resume: bool, steps: usize) -> TrainOutcome {
     let stop = AtomicBool::new(false);
-    train_runs(&spec(), runs, out, resume, &Placement::default(), &stop, &StopAfter::new(steps, &stop)).unwrap()
+    train_runs(&spec().open().unwrap(), runs, out, resume, &Placement::default(), &stop, &StopAfter::new(steps, &stop))
+        .unwrap()
 }
 
 /// Everything a run leaves, without the column of speeds.

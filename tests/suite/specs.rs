@@ -1,7 +1,7 @@
 //! The studies under experiments/: files that run as they are, each with its question and what was expected beforehand.
 
 use difftool::commands::Experiment;
-use difftool::train::{LossSpec, OptimizerSpec, TrainSpec};
+use difftool::train::{LossSpec, OptimizerSpec, Stage, TrainSpec};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -95,6 +95,49 @@ fn the_example_can_be_trained_with_several_seeds_and_resumed() {
         let (out, last) = trained(&spec, folder.path(), more);
         assert_eq!(last, format!("difftool claims --model {out}/diff --baseline {out}/standard --replicates"));
         assert!(Path::new(&out).join("summary.csv").exists());
+    }
+}
+
+#[test]
+fn a_finished_study_is_extended_and_what_is_trained_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut spec = shortened(TrainSpec { seed: None, seeds: Some(vec![1]), ..example() });
+    spec.stages.truncate(1);
+    let further = spec.variants.pop().unwrap();
+    let (out, _) = trained(&spec, folder.path(), &[]);
+    let log = |run: &str| fs::read_to_string(format!("{out}/{run}/log.csv")).unwrap();
+    let weights = |run: &str| fs::read(format!("{out}/{run}/model.safetensors")).unwrap();
+    let before = (log("standard/seed-1"), weights("standard/seed-1"));
+
+    let mut more = spec.clone();
+    more.seeds = Some(vec![1, 2]);
+    more.variants.push(further);
+    let (_, last) = trained(&more, folder.path(), &["--resume"]);
+    assert!(last.contains("--replicates"), "{last}");
+    assert_eq!((log("standard/seed-1"), weights("standard/seed-1")), before);
+    assert!(log("diff/seed-2").lines().count() == 2);
+    assert_eq!(fs::read(format!("{out}/spec.toml")).unwrap(), fs::read(folder.path().join("spec.toml")).unwrap());
+
+    let mut longer = more.clone();
+    longer.stages.push(Stage { cycle_rate: Some(1e-3), ..more.stages[0].clone() });
+    trained(&longer, folder.path(), &["--resume"]);
+    let now = log("standard/seed-1");
+    assert!(now.starts_with(&before.0) && now.lines().count() == 3, "{now}");
+    assert_ne!(weights("standard/seed-1"), before.1);
+
+    let file = folder.path().join("spec.toml");
+    let kept = fs::read_to_string(format!("{out}/spec.toml")).unwrap();
+    for (from, to, says) in [
+        ("rate = 0.0025", "rate = 0.003", "optimizer.rate differs"),
+        ("seeds = [1, 2]", "seeds = [2]", "seed 1 is trained"),
+        ("cycle_rate = 0.001", "", "stage[1].cycle_rate differs"),
+    ] {
+        assert!(kept.contains(from), "{kept}");
+        fs::write(&file, kept.replacen(from, to, 1)).unwrap();
+        let refused = difftool(&["train", file.to_str().unwrap(), "--out", &out, "--resume"]);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && said.contains(says), "{said}");
+        assert_eq!(fs::read_to_string(format!("{out}/spec.toml")).unwrap(), kept, "the kept spec stays");
     }
 }
 

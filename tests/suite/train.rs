@@ -221,7 +221,7 @@ fn a_run_in_candles_ops_learns_what_one_of_the_kernels_does_and_is_resumed_with_
     let of = |dtype: DType, name: &str, resume: bool, steps: usize| {
         let (stop, placement) = (AtomicBool::new(false), Placement { device: Device::Cpu, dtype });
         let progress = StopAfter::new(steps, &stop);
-        train_runs(&spec, &spec.runs(), &home.path().join(name), resume, &placement, &stop, &progress)
+        train_runs(&spec.open()?, &spec.runs(), &home.path().join(name), resume, &placement, &stop, &progress)
     };
     assert_eq!(of(DType::F32, "kernels", false, usize::MAX).unwrap(), TrainOutcome::Finished);
     assert_eq!(of(DType::F64, "candle", false, usize::MAX).unwrap(), TrainOutcome::Finished);
@@ -461,7 +461,7 @@ fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
     let spec = spec();
     let inputs = |seed: u64, rows: usize, first: u64| {
         let stage = Stage { step_tok: rows * spec.stages[1].ctx_tok, ..spec.stages[1].clone() };
-        DataSource::new(seed, Tokenizer::embedded()).unwrap().batch(&stage, &spec.loss, first).unwrap().inputs
+        DataSource::new(seed, Tokenizer::embedded()).batch(&stage, &spec.loss, first).unwrap().inputs
     };
     let four = inputs(1, 4, 10);
     assert_eq!(four, [inputs(1, 2, 10), inputs(1, 2, 12)].concat());
@@ -473,7 +473,7 @@ fn a_batch_depends_on_the_seed_and_the_number_of_its_first_document_alone() {
 fn a_batch_weighs_its_targets_by_what_they_are() {
     let mut spec = spec();
     spec.stages[1].data.exam = 0.5;
-    let source = DataSource::new(1, Tokenizer::embedded()).unwrap();
+    let source = DataSource::new(1, Tokenizer::embedded());
     let word = |id: u32| Tokenizer::embedded().decode(&[id]).unwrap().trim().to_owned();
     let mut seen = [0; 3];
     for first in 0..20 {
@@ -611,6 +611,89 @@ fn what_cannot_start_from_a_model_is_refused_with_the_reason() {
         assert_eq!(exit_code(&error), 2, "{message}");
         assert!(message.contains(says) && !message.contains('\n'), "{message}");
     }
+}
+
+/// A folder of documents, of which some are held out.
+fn documents(folder: &Path) -> String {
+    for i in 0..60 {
+        let text = format!("Text number {i} tells of a river, and of the boats on it in the year {}. ", 1900 + i);
+        std::fs::write(folder.join(format!("{i:02}.txt")), text.repeat(6)).unwrap();
+    }
+    toml::Value::from(folder.to_str().unwrap()).to_string()
+}
+
+#[test]
+fn peoples_texts_are_trained_on_and_those_held_out_have_a_loss_that_falls() {
+    let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let text = format!("text = [{}], text_share = 0.75, facts", documents(folder.path()));
+    let with_text = SPEC.replacen("data = { facts", &format!("data = {{ {text}"), 1);
+    let mut spec = TrainSpec::parse(&with_text, "spec.toml").unwrap();
+    spec.variants.truncate(1);
+    spec.watch.eval_samples = 4;
+    finish(&spec, out.path());
+    let dir = out.path().join("transformer");
+    let held_out = std::fs::read_to_string(dir.join(HELD_OUT_FILE)).unwrap();
+    let mut lines = csv::Reader::from_reader(held_out.as_bytes());
+    let lines: Vec<HeldOutLine> = lines.deserialize().map(Result::unwrap).collect();
+    // The second stage has no texts.
+    let at: Vec<_> = lines.iter().map(|line| (line.tokens, line.ctx_tok, line.windows)).collect();
+    assert_eq!(at, [(2048, 64, 4)]);
+    assert!(lines[0].heldout_nats < 0.9 * (Tokenizer::embedded().vocab_size() as f64).ln(), "{held_out}");
+    let eval = std::fs::read_to_string(dir.join("eval.csv")).unwrap();
+    assert!(eval.lines().count() > 4, "needle prompts are evaluated beside them: {eval}");
+
+    let parts = tempfile::tempdir().unwrap();
+    assert_eq!(run(&spec, parts.path(), false, 9), TrainOutcome::Stopped);
+    assert_eq!(run(&spec, parts.path(), true, usize::MAX), TrainOutcome::Finished);
+    for file in [TENSOR_FILE, HELD_OUT_FILE] {
+        assert!(bytes(&dir, file) == bytes(&parts.path().join("transformer"), file), "{file} of a resumed run");
+    }
+}
+
+#[test]
+fn a_start_model_keeps_its_tokenizer_which_may_join_digits_where_no_facts_are_taught() {
+    let (folder, texts) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let usual = tiny_sizes("transformer");
+    random_model(folder.path(), "transformer", DecoderSizes { vocab: usual.vocab + 1, ..usual }, DType::F32);
+    let mut tokenizer: serde_json::Value = serde_json::from_str(&Tokenizer::embedded().json).unwrap();
+    tokenizer["added_tokens"].as_array_mut().unwrap().push(serde_json::json!({
+        "id": usual.vocab, "content": "98", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": false,
+    }));
+    let tokenizer = tokenizer.to_string();
+    std::fs::write(folder.path().join("tokenizer.json"), &tokenizer).unwrap();
+    let from = started(folder.path().to_str().unwrap());
+    let error = TrainSpec::parse(&from, "spec.toml").unwrap().open().err().unwrap();
+    assert_eq!(exit_code(&error), 2);
+    assert!(format!("{error:#}").contains("does not make one token of each digit"), "{error:#}");
+
+    let data = format!("data = {{ text = [{}], facts", documents(texts.path()));
+    let out = tempfile::tempdir().unwrap();
+    let (_, configs, _) = forked(&from.replace("data = { facts", &data), out.path());
+    assert_eq!((&configs[1]["vocab_size"], &configs[1]["bos_token_id"]), (&(usual.vocab + 1).into(), &0.into()));
+    let dir = out.path().join("minus");
+    assert_eq!(String::from_utf8(bytes(&dir, "tokenizer.json")).unwrap(), tokenizer);
+    assert!(!bytes(&dir, HELD_OUT_FILE).is_empty() && bytes(&dir, "eval.csv").is_empty());
+}
+
+#[test]
+fn texts_without_a_window_of_the_context_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let documents = documents(folder.path());
+    for (text, says) in [
+        (format!("text = [{documents}], text_share = 2.0, facts"), "text_share = 2"),
+        ("text = [\"no/such.txt\"], facts".to_owned(), "no/such.txt"),
+    ] {
+        let spec = SPEC.replacen("data = { facts", &format!("data = {{ {text}"), 1);
+        let error = TrainSpec::parse(&spec, "spec.toml").and_then(|spec| spec.open().map(drop)).expect_err(says);
+        assert!(exit_code(&error) == 2 && format!("{error:#}").contains(says), "{error:#}");
+    }
+    let long = SPEC.replace("max_ctx_tok = 128", "max_ctx_tok = 4096").replace(
+        "ctx_tok = 128\ntokens = 2048\nstep_tok = 256\ndata = { facts",
+        &format!("ctx_tok = 2048\ntokens = 2048\nstep_tok = 2048\ndata = {{ text = [{documents}], facts"),
+    );
+    let error = TrainSpec::parse(&long, "spec.toml").unwrap().open().map(drop).unwrap_err();
+    assert!(format!("{error:#}").contains("a window takes 2048"), "{error:#}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! numbers than the evaluation.
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,11 @@ pub struct DocumentSpec {
     pub exam_needles: [usize; 2],
     /// Probability that a fact is about a made-up name rather than a training city.
     pub synthetic: f64,
+    /// People's texts: files, each of them a document, and folders of such files. They are in place of what
+    /// [`document`] makes, which does not read them.
+    pub text: Vec<PathBuf>,
+    /// Probability that a document is a window of these texts, if there are any.
+    pub text_share: f64,
 }
 
 impl Default for DocumentSpec {
@@ -71,6 +77,8 @@ impl Default for DocumentSpec {
             exam: 0.25,
             exam_needles: [1, 8],
             synthetic: 0.25,
+            text: Vec::new(),
+            text_share: 1.0,
         }
     }
 }
@@ -79,7 +87,9 @@ impl DocumentSpec {
     /// Checks the numbers. Invalid ones are usage errors that name the field.
     pub fn check(&self) -> Result<()> {
         let [min, max] = self.facts;
-        for (name, value) in [("prose", self.prose), ("exam", self.exam), ("synthetic", self.synthetic)] {
+        for (name, value) in
+            [("prose", self.prose), ("exam", self.exam), ("synthetic", self.synthetic), ("text_share", self.text_share)]
+        {
             if !(0.0..=1.0).contains(&value) {
                 bail_usage!("{name} = {value} is not between 0 and 1");
             }

@@ -2,7 +2,9 @@
 //! over seeds.
 
 use crate::commands::shared::FigureArgs;
-use crate::train::metrics::{CONTEXT_RMS, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES};
+use crate::train::metrics::{
+    CONTEXT_RMS, FIRST_DIGITS, GRAD_NORM_QK, HELDOUT_NLL, LAMBDA, MOST_NEEDLES, ONE_NEEDLE, TEXT_NLL, TWO_NEEDLES,
+};
 use crate::train::{CurvePoint, Stage, Study};
 use anyhow::{Context, Result};
 use base::files;
@@ -13,11 +15,13 @@ use plot::{lines, FigureHeading, Line, LineAxes, LinePanel, PointEstimate};
 use std::path::Path;
 
 /// The panels: a metric, the title, and the label of the y axis.
-const PANELS: [(&Metric, &str, &str); 7] = [
+const PANELS: [(&Metric, &str, &str); 9] = [
     (&TEXT_NLL, "prose and templates", "NLL (nats per token)"),
     (&FIRST_DIGITS, "first digit of a stated number", "predicted (fraction)"),
     (&ONE_NEEDLE, "unseen prompts, one needle", "accuracy (fraction)"),
     (&TWO_NEEDLES, "unseen prompts, N=2 R=2", "accuracy (fraction)"),
+    (&MOST_NEEDLES, "unseen prompts, the most needles", "accuracy (fraction)"),
+    (&HELDOUT_NLL, "held-out documents", "NLL (nats per token)"),
     (&CONTEXT_RMS, "context before the head norm", "root mean square"),
     (&GRAD_NORM_QK, "gradient of queries and keys", "norm"),
     (&LAMBDA, "lambda", "mean over heads"),

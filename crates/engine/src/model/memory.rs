@@ -39,6 +39,15 @@ impl ModelConfig {
         4 * ((attention + tiles) * ctx_tok + mlp + logits + packed) as u64
     }
 
+    /// A generous bound on the memory of a forward and backward pass in training over `tokens` tokens, without weights and
+    /// their gradients, in bytes: what every layer keeps for the backward pass, and logits with their gradient.
+    pub fn training_bytes(&self, tokens: usize) -> u64 {
+        let queries = self.query_heads() * self.head_dim;
+        let attention = 10 * self.width + 3 * (queries + 2 * self.key_value_width()) + 3 * self.attention_width();
+        let row = self.layers.len() * (attention + 4 * self.widest_ffn()) + 4 * self.vocab;
+        4 * (row * tokens) as u64
+    }
+
     /// Returns `true` if gradients of answers of this many tokens are computed: the choice of experts is not differentiated.
     pub fn differentiates(&self, tokens: usize) -> bool {
         self.experts.is_none() && self.keeps_prefix(tokens)
