@@ -1,26 +1,26 @@
 //! Tokenizers, texts and needles as people have them: what is read as it is meant, and what is refused with what to do.
 
-use crate::trust::{Bench, NEEDLE};
+use crate::common::Scratch;
+use crate::trust::NEEDLE;
 use serde_json::{json, Value};
 use stats::Rng;
 use std::fs;
-use tempfile::TempDir;
 use text::needle::{build_of, Texts};
 use text::{Haystack, NeedleSpec, NeedlesFile, SpecialTokens, Tokenizer, TokenizerOptions, FILE};
 
 /// A folder with the embedded tokenizer, of 1024 tokens, and these files.
-fn folder(files: &[(&str, String)]) -> TempDir {
-    let folder = TempDir::new().unwrap();
-    fs::write(folder.path().join("tokenizer.json"), &Tokenizer::embedded().json).unwrap();
+fn folder(files: &[(&str, String)]) -> Scratch {
+    let folder = Scratch::new();
+    folder.write("tokenizer.json", &Tokenizer::embedded().json);
     for (name, text) in files {
-        fs::write(folder.path().join(name), text).unwrap();
+        folder.write(name, text);
     }
     folder
 }
 
-fn open(folder: &TempDir, special: SpecialTokens) -> Result<Tokenizer, String> {
+fn open(folder: &Scratch, special: SpecialTokens) -> Result<Tokenizer, String> {
     let options = TokenizerOptions { special, ..TokenizerOptions::default() };
-    Tokenizer::open(folder.path(), &options).map_err(|error| format!("{error:#}"))
+    Tokenizer::open(folder.folder(), &options).map_err(|error| format!("{error:#}"))
 }
 
 const TURNS: &str = "<|im_start|>user<|im_end|>";
@@ -108,7 +108,7 @@ fn tokens_of_the_files_beside_a_tokenizer_are_tokens() {
 
 #[test]
 fn special_tokens_in_texts_are_what_the_user_says_and_the_default_is_said() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.txt", "One document.<eos>Another one.<eos>".repeat(20));
     bench.write("n.jsonl", r#"{"needle": "He wrote <eos> on the wall.", "question": "What?", "answer": "the wall"}"#);
     for (command, default) in [
@@ -191,7 +191,7 @@ fn needles_files() -> Vec<(&'static str, String, Option<&'static str>)> {
 
 #[test]
 fn texts_may_begin_with_a_dash() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.txt", "The river is wide here. The code of the box is 4821. It stands in the hall.");
     for (question, lead) in [("- What is the code?", "The code is"), ("What is the code?", "--lead: the code is")] {
         let output = bench
@@ -209,8 +209,8 @@ fn texts_may_begin_with_a_dash() {
 
 #[test]
 fn needles_are_read_from_json_and_csv_and_mistakes_say_where_they_are() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("needles");
+    let folder = Scratch::new();
+    let path = folder.path("needles");
     for (name, text, refused) in needles_files() {
         fs::write(&path, text).unwrap();
         let file = NeedlesFile::read(&path).map_err(|error| format!("{error:#}"));
@@ -237,7 +237,7 @@ fn needles_are_read_from_json_and_csv_and_mistakes_say_where_they_are() {
 
 #[test]
 fn answers_of_a_file_have_a_map_of_what_is_generated_and_no_cities() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let needle = json!({"needle": NEEDLE_TEXT, "question": QUESTION, "answer": ANSWER});
     bench.write("n.json", json!([needle]).to_string());
     let run = bench.run("needle --ctx 200,300 --samples 1 --depths 0,100 --needles-file n.json --generate --max-new 3 --model m --out out");
@@ -247,7 +247,7 @@ fn answers_of_a_file_have_a_map_of_what_is_generated_and_no_cities() {
         printed.contains("m begins no reply with the answer, but says “") && printed.contains("`lead`"),
         "{printed}"
     );
-    assert!(bench.path("out/generated.png").exists() && bench.path("out/accuracy.png").exists());
+    assert!(bench.exists("out/generated.png") && bench.exists("out/accuracy.png"));
 }
 
 /// Where a sentence of a text ends, wrapped in some way.
@@ -262,8 +262,8 @@ fn sentences_of_wrapped_texts_do_not_end_at_line_ends() {
             paragraphs.iter().map(|text| textwrap::wrap(text, &options).join(line_end)).collect();
         paragraphs.join(&line_end.repeat(2))
     };
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("text.txt");
+    let folder = Scratch::new();
+    let path = folder.path("text.txt");
     let mut want = sentences.clone();
     want.sort();
     for (name, text) in [
@@ -287,7 +287,7 @@ fn sentences_of_wrapped_texts_do_not_end_at_line_ends() {
 #[cfg(unix)]
 #[test]
 fn a_link_to_nothing_is_an_error_and_not_an_absent_file() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write(
         "m/tokenizer_config.json",
         r#"{"chat_template": "OTHER {{ messages[0].content }} ", "bos_token": "<bos>"}"#,
@@ -313,25 +313,4 @@ fn a_link_to_nothing_is_an_error_and_not_an_absent_file() {
             fs::remove_file(bench.path(link)).unwrap();
         }
     }
-}
-
-#[test]
-fn numbers_that_no_prompt_has_room_for_are_refused_at_once() {
-    let bench = Bench::new();
-    bench.write("n.jsonl", json!({"needle": NEEDLE_TEXT, "question": QUESTION, "answer": ANSWER}).to_string());
-    let (most, beyond) = (i64::MAX, u64::MAX);
-    for (command, words) in [
-        (format!("shots --shots {beyond}"), "a number above 9223372036854775807"),
-        (format!("shots --shots {most}"), "--shots 9223372036854775807"),
-        ("shots --shots 100000000".to_owned(), "--shots 100000000"),
-        (format!("shots --shots 8 --words {most}"), "--words"),
-        (format!("shots --shots 8 --arrangements {most}"), "more than 10000000 prompts"),
-        (format!("needle --needles {most}"), "9223372036854775807 needles"),
-        ("needle --needles 300000".to_owned(), "300000 needles"),
-        (format!("needle --needles-file n.jsonl --needles {most}"), "needles"),
-        (format!("needle --needles 1 --samples {most}"), "more than 10000000 prompts"),
-    ] {
-        bench.run(&format!("{command} --ctx 256 --model m --out out")).refused(2, &[words]);
-    }
-    bench.run(&format!("prompt --samples {most} --ctx 256 --model m")).refused(2, &["more than 10000000 prompts"]);
 }

@@ -1,6 +1,6 @@
 //! `difftool compare` from outside, on small results with known differences.
 
-use crate::common::{self, printed, refuses_outright, typed};
+use crate::common::{self, printed, refuses_outright};
 use assert_cmd::Command;
 use difftool::results::compare::{compare, FailIf, Request};
 use difftool::results::manifest::{Manifest, OutputFile};
@@ -125,7 +125,7 @@ impl Scratch {
 
     /// `difftool compare ARGS`, where arguments are separated by blanks.
     pub(super) fn compare(&self, args: &str) -> Command {
-        typed(self.path(""), &format!("compare {args}"))
+        self.command(format!("compare {args}"))
     }
 
     pub(super) fn stdout(&self, args: &str) -> String {
@@ -390,10 +390,10 @@ fn a_measurement_that_is_there_twice_is_an_error_that_says_where() {
 fn other_schemas_and_other_files_are_refused() {
     let scratch = Scratch::new();
     scratch.run("a", &RUN);
-    let text = fs::read_to_string(scratch.path("a/results.csv")).unwrap();
-    fs::write(scratch.path("newer.csv"), text.replace("\n4,", "\n5,")).unwrap();
-    fs::write(scratch.path("mixed.csv"), text.clone() + &text.lines().nth(1).unwrap().replacen('4', "1", 1)).unwrap();
-    fs::write(scratch.path("other.csv"), "x,y\n1,2\n").unwrap();
+    let text = scratch.read("a/results.csv");
+    scratch.write("newer.csv", text.replace("\n4,", "\n5,"));
+    scratch.write("mixed.csv", text.clone() + &text.lines().nth(1).unwrap().replacen('4', "1", 1));
+    scratch.write("other.csv", "x,y\n1,2\n");
     for (name, words) in [
         ("newer.csv", ["line 2", "schema 5"]),
         ("mixed.csv", ["line 242", "schema 1"]),
@@ -402,7 +402,7 @@ fn other_schemas_and_other_files_are_refused() {
         refuses_outright(&mut scratch.compare(&format!("a {name}")), 1, &[name, words[0], words[1]]);
     }
     refuses_outright(&mut scratch.compare("a nonesuch"), 2, &["nonesuch", "no such file or run folder"]);
-    fs::write(scratch.path("a/manifest.json"), "{\"tool\": 3").unwrap();
+    scratch.write("a/manifest.json", "{\"tool\": 3");
     refuses_outright(&mut scratch.compare("a a"), 1, &["manifest.json is not a manifest"]);
 }
 
@@ -521,9 +521,9 @@ fn a_figure_is_a_new_file_with_its_recipe() {
     let of = |keyword: &str| &recipe.iter().find(|(name, _)| name == keyword).unwrap().1;
     assert!(of("command").ends_with("compare a b --plot forest.png"));
     assert!(of("input 1").starts_with("a sha256 ") && of("input 2").starts_with("b sha256 "));
-    let before = fs::read(scratch.path("forest.png")).unwrap();
+    let before = scratch.bytes("forest.png");
     refuses_outright(&mut scratch.compare("a b --plot forest.png"), 2, &["forest.png", "never overwritten"]);
-    assert_eq!(fs::read(scratch.path("forest.png")).unwrap(), before);
+    assert_eq!(scratch.bytes("forest.png"), before);
     refuses_outright(&mut scratch.compare("a b --plot forest.gif"), 2, &["forest.gif", "PNG, SVG or PDF"]);
     refuses_outright(&mut scratch.compare("a b --plot nowhere/forest.png"), 2, &["there is no folder nowhere"]);
 }
@@ -561,8 +561,8 @@ fn a_reader_who_has_enough_is_no_error_but_hides_no_condition_either() {
     scratch.run("b", &Run { model: "diff", ..RUN });
     for (args, code) in [(&[][..], 0), (&["--fail-if", "accuracy > 0"], 3)] {
         for format in ["table", "csv", "json", "markdown"] {
-            let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("difftool"));
-            command.current_dir(scratch.path("")).args(["compare", "a", "b", "--format", format]).args(args);
+            let mut command = scratch.process(["compare", "a", "b", "--format", format]);
+            command.args(args);
             let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             drop(child.stdout.take());
             let mut stderr = String::new();
@@ -634,7 +634,7 @@ proptest! {
     fn any_bytes_are_refused_as_results(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let scratch = Scratch::new();
         scratch.run("a", &Run { prompts: 2, ..RUN });
-        fs::write(scratch.path("b.csv"), bytes).unwrap();
+        scratch.write("b.csv",  bytes);
         prop_assert!(compare(&request(&scratch.path("a"), &scratch.path("b.csv"))).is_err());
     }
 

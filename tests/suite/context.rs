@@ -1,7 +1,7 @@
 //! `context`: what parts of a text give the answer, against an outside implementation on a real model, and against whole passes over
 //! the shorter text.
 
-use crate::common::{fixture, refuses, tiny_model, Scratch};
+use crate::common::{fixture, tiny_model, Scratch};
 use crate::real_models::real;
 use crate::trust::edit_json;
 use difftool::results::record::Record;
@@ -190,7 +190,7 @@ fn without_an_answer_the_model_is_asked_for_its_own() {
     let scratch = Scratch::new();
     let printed = scratch.stdout(&ask(NUMBERS, &["--out", "run"]));
     assert!(printed.contains("its own answer"), "{printed}");
-    let contexts: Value = serde_json::from_str(&scratch.read("run/contexts.jsonl")).unwrap();
+    let contexts: Value = scratch.json("run/contexts.jsonl");
     assert_eq!(contexts["answers"], json!([]));
     assert!(!contexts["said"][0]["text"].as_str().unwrap().is_empty(), "{contexts}");
 }
@@ -300,24 +300,4 @@ fn several_answers_count_together_and_a_wrong_one_against_them() {
     assert!(of("both", ANSWER_LOG_PROB.name, None) >= of("one", ANSWER_LOG_PROB.name, None));
     // The sentence of the wrong answer gives more against it than for the right one.
     assert!(of("contrast", GIVES.name, Some("s1")) < of("one", GIVES.name, Some("s1")));
-}
-
-#[test]
-fn what_cannot_be_asked_is_refused_with_what_to_do() {
-    let scratch = Scratch::new();
-    scratch.write("empty.txt", " ");
-    scratch.write("bad.jsonl", "{\"question\": \"Q?\"}");
-    for (args, words) in [
-        (&["--text", "empty.txt"][..], "--question"),
-        (&["--text", "empty.txt", "--question", "Q?"], "no tokens"),
-        (&["--questions-file", "bad.jsonl"], "no passages"),
-        (&["--prompt", "One.", "--question", "Q?", "--answer", " "], "neither may be empty"),
-        (&["--prompt", "One.", "--question", "Q?", "--wrong", "a"], "give the right answer too"),
-        (&["--prompt", "One.", "--question", "Q?", "--orders", "0"], "at least 1"),
-        (&["--prompt", "One.", "--question", "Q?", "--show", "q7"], "no question has this id; there are text"),
-    ] {
-        let command = [&["context", "--model", "transformer"][..], args].concat();
-        let code = if words == "no passages" { 1 } else { 2 };
-        refuses(&mut scratch.command(&command), code, &[words]);
-    }
 }

@@ -1,7 +1,7 @@
 //! What regions write through heads: against Python `transformers` (tests/fixtures/export_contribution.py), against the
 //! residual stream, and under changes that must not matter.
 
-use crate::common::{edit_tensor, fixture, tiny_model};
+use crate::common::{edit_tensor, fixture, tiny_model, Scratch};
 use base::hash::sha256;
 use candle_core::{Device, Tensor};
 use difftool::measures::{
@@ -319,9 +319,9 @@ fn added(
 
 #[test]
 fn layers_write_what_whole_maps_in_double_precision_say() {
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = Scratch::new();
     let tiny = Variant::presets().keys().map(|variant| {
-        let dir = scratch.path().join(variant);
+        let dir = scratch.path(variant);
         tiny_model(&dir, variant);
         dir
     });
@@ -368,9 +368,9 @@ fn attention_only(dir: &Path) -> (ModelConfig, Weights) {
 
 #[test]
 fn what_heads_write_sums_to_what_attention_added_to_the_residual_stream() {
-    let scratch = tempfile::tempdir().unwrap();
+    let scratch = Scratch::new();
     let tiny = Variant::presets().keys().map(|variant| {
-        let dir = scratch.path().join(variant);
+        let dir = scratch.path(variant);
         tiny_model(&dir, variant);
         dir
     });
@@ -423,12 +423,12 @@ fn random_prompt(vocab: usize, tokens: usize, rows: Range<usize>, seed: u64) -> 
 
 #[test]
 fn attention_spread_evenly_over_equal_tokens_writes_as_many_shares_as_there_are_keys() {
-    let scratch = tempfile::tempdir().unwrap();
-    tiny_model(scratch.path(), "transformer");
+    let scratch = Scratch::new();
+    tiny_model(scratch.folder(), "transformer");
     for layer in 0..2 {
-        edit_tensor(scratch.path(), &format!("model.layers.{layer}.self_attn.q_proj.weight"), |q| q.fill(0.0));
+        edit_tensor(scratch.folder(), &format!("model.layers.{layer}.self_attn.q_proj.weight"), |q| q.fill(0.0));
     }
-    let (config, weights) = load(scratch.path());
+    let (config, weights) = load(scratch.folder());
     let model = Transformer::load(&config, weights).unwrap();
     let target = random_prompt(config.vocab, 30, 25..30, 5).1;
     for (written, _, answer) in written(&model, &[7; 30], &target) {
@@ -444,24 +444,24 @@ fn attention_spread_evenly_over_equal_tokens_writes_as_many_shares_as_there_are_
 
 #[test]
 fn heads_that_cancel_each_other_write_nothing_together() {
-    let scratch = tempfile::tempdir().unwrap();
-    tiny_model(scratch.path(), "transformer");
-    let (config, _) = load(scratch.path());
+    let scratch = Scratch::new();
+    tiny_model(scratch.folder(), "transformer");
+    let (config, _) = load(scratch.folder());
     let (columns, d) = (config.wiring().heads() * config.head_dim, config.head_dim);
     for layer in 0..2 {
         let name = |projection: &str| format!("model.layers.{layer}.self_attn.{projection}.weight");
         // Head 1 has the queries, keys and values of head 0 and writes the opposite.
         for projection in ["q_proj", "k_proj", "v_proj"] {
-            edit_tensor(scratch.path(), &name(projection), |x| {
+            edit_tensor(scratch.folder(), &name(projection), |x| {
                 let of_head = x.len() / (columns / d);
                 x.copy_within(..of_head, of_head);
             });
         }
-        edit_tensor(scratch.path(), &name("o_proj"), |o| {
+        edit_tensor(scratch.folder(), &name("o_proj"), |o| {
             o.chunks_exact_mut(columns).for_each(|row| (0..d).for_each(|i| row[d + i] = -row[i]));
         });
     }
-    let (config, weights) = load(scratch.path());
+    let (config, weights) = load(scratch.folder());
     assert_eq!(config.wiring().heads(), 2);
     let model = Transformer::load(&config, weights).unwrap();
     let (ids, target) = random_prompt(config.vocab, 24, 19..23, 7);
@@ -514,11 +514,11 @@ proptest! {
         lambda in prop_oneof![0.7..0.98_f64, 1.02..1.4_f64],
         seed: u64
     ) {
-        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        with_lambda(folders[0].path(), lambda);
-        exchange_maps(folders[1].path(), lambda);
+        let folders = [Scratch::new(), Scratch::new()];
+        with_lambda(folders[0].folder(), lambda);
+        exchange_maps(folders[1].folder(), lambda);
         let [one, other] = folders.map(|folder| {
-            let (config, weights) = load(folder.path());
+            let (config, weights) = load(folder.folder());
             let model = Transformer::load(&config, weights).unwrap();
             let (ids, target) = random_prompt(config.vocab, 24, 19..23, seed);
             written_by_layer(&model, &ids, &target)

@@ -141,11 +141,11 @@ fn ratio_in_double_precision_finds_what_the_kernels_find() {
     ratio(&["--out", "f64", "--dtype", "f64"]);
     let (apart, of) = apart(&scratch, ["f32", "f64"], 1e-3);
     assert!(of > 300 && apart == 0, "{apart} of {of} values differ");
-    let manifest = std::fs::read_to_string(scratch.path("f64/manifest.json")).unwrap();
+    let manifest = scratch.read("f64/manifest.json");
     assert!(manifest.contains("\"dtype\": \"f64\"") && manifest.contains("\"device\": \"cpu\""), "{manifest}");
     let report = scratch.stdout(&["report", "f64"]);
     assert!(report.contains("<dt>number format</dt><dd>f64</dd>"), "the page says what it was computed with");
-    let told = String::from_utf8(scratch.run(&["compare", "f32", "f64"]).stderr).unwrap();
+    let told = scratch.run("compare f32 f64").stderr;
     assert!(told.contains("dtype: f32 and f64"), "{told}");
 }
 
@@ -202,39 +202,4 @@ fn runs_go_on_in_the_number_type_that_they_began_with() {
     scratch.refuses(&[&args[..], &["--resume", "run"]].concat(), &["run"]);
     let file = scratch.stdout(&[&args[..], &["--dtype", "f64", "--print-experiment"]].concat());
     assert!(file.contains("dtype = \"f64\"") && !file.contains("device"), "{file}");
-}
-
-#[test]
-fn bf16_on_the_cpu_is_a_usage_error_that_says_what_there_is() {
-    let scratch = Scratch::with_models();
-    scratch.write("spec.toml", crate::train::SPEC);
-    for command in [
-        "ratio --model ./diff --ctx 300 --out run --dtype bf16",
-        "inspect ./diff --dtype bf16",
-        "train spec.toml --out run --dtype bf16",
-    ] {
-        let words: Vec<&str> = command.split(' ').collect();
-        scratch.refuses(&words, &["--dtype bf16", "f32 and f64", "leave --dtype out"]);
-    }
-    assert!(!scratch.path("run").exists());
-}
-
-#[test]
-fn devices_that_are_not_there_are_usage_errors_that_say_how_to_have_them() {
-    let scratch = Scratch::with_models();
-    let of = |flags: &[&'static str]| [&["ratio", "--model", "./diff", "--out", "run"], flags].concat();
-    scratch.refuses(&of(&["--device", "gpu"]), &["gpu", "cpu, cuda, cuda:1"]);
-    if !cfg!(feature = "cuda") {
-        scratch.refuses(&of(&["--device", "cuda:1"]), &["--device cuda:1", "cargo build --release --features cuda"]);
-    }
-    if !cfg!(feature = "metal") {
-        scratch.refuses(&of(&["--device", "metal"]), &["--device metal", "cargo build --release --features metal"]);
-    }
-    scratch.refuses(&of(&["--dtype", "f16"]), &["f16", "f32, bf16, f64"]);
-    scratch.write("spec.toml", crate::train::SPEC);
-    if !cfg!(feature = "cuda") {
-        let train = ["train", "spec.toml", "--out", "run", "--device", "cuda"];
-        scratch.refuses(&train, &["--device cuda:0", "cargo build --release --features cuda"]);
-    }
-    assert!(!scratch.path("run").exists());
 }

@@ -1,8 +1,7 @@
 //! README.md and docs/: commands that work as typed, links that lead somewhere, numbers that the commands print, lists that are
 //! whole.
 
-use crate::common::Scratch;
-use assert_cmd::Command;
+use crate::common::{Scratch, Words as _};
 use difftool::commands::command_line;
 use difftool::train::{LossSpec, OptimizerSpec, TrainSpec, WatchSpec};
 use engine::attention::Variant;
@@ -12,7 +11,6 @@ use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 use text::DocumentSpec;
 
 fn root() -> &'static Path {
@@ -48,22 +46,9 @@ fn commands(page: &str) -> Vec<Vec<String>> {
     let words = |line: &&str| {
         let line = line.split(" #").next().unwrap_or_default().split(" > ").next().unwrap_or_default().trim();
         let rest = line.strip_prefix("difftool ").or_else(|| line.strip_prefix("cargo run --release -- "))?;
-        Some(shell_words(rest))
+        Some(rest.words())
     };
     blocks(page, "sh").iter().filter_map(words).collect()
-}
-
-/// The words of a line, which are what stands between blanks, or between single quotes.
-fn shell_words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    for (place, part) in line.split('\'').enumerate() {
-        if place % 2 == 1 {
-            words.push(part.to_owned());
-        } else {
-            words.extend(part.split_whitespace().map(str::to_owned));
-        }
-    }
-    words
 }
 
 #[test]
@@ -300,13 +285,8 @@ fn printed(page: &str, command: &str) -> String {
 #[test]
 fn the_cheap_commands_print_what_the_pages_show() {
     let models = fs::read_to_string(root().join("docs/models.md")).unwrap();
-    let scratch = TempDir::new().unwrap();
-    let run = |words: &[&str]| {
-        let mut command = Command::cargo_bin("difftool").unwrap();
-        let output = command.args(words).current_dir(scratch.path()).assert().success().get_output().stdout.clone();
-        String::from_utf8(output).unwrap()
-    };
-    assert_eq!(run(&["inspect", "diff"]), printed(&models, "difftool inspect diff"));
+    let scratch = Scratch::new();
+    assert_eq!(scratch.stdout("inspect diff"), printed(&models, "difftool inspect diff"));
 }
 
 #[test]
@@ -315,12 +295,9 @@ fn the_first_command_of_the_readme_prints_what_its_page_shows() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     let command = "difftool needle --ctx 4k --out runs/readme";
     assert!(readme.contains("cargo run --release -- needle --ctx 4k "), "the first command is another one");
-    let scratch = TempDir::new().unwrap();
-    let words: Vec<&str> = command.split(' ').skip(1).collect();
-    let output = Command::cargo_bin("difftool").unwrap().args(words).current_dir(scratch.path()).output().unwrap();
-    assert!(output.status.success());
+    let scratch = Scratch::new();
     let page = fs::read_to_string(root().join("docs/questions.md")).unwrap();
-    let stdout = String::from_utf8(output.stdout).unwrap();
+    let stdout = scratch.stdout(command.strip_prefix("difftool ").unwrap());
     let shown = printed(&page, command);
     // The page may show some of the tables.
     let blocks: Vec<&str> = shown.trim().split("\n\n").collect();

@@ -1,29 +1,11 @@
 //! `difftool explore` from outside, on tiny random models. What the page looks like and
 //! says is tested in a browser: `tests/browser/explore.py`.
 
-use crate::common::{printed, tiny_model, typed};
+use crate::common::{tiny_model, Scratch};
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use std::fs;
 use std::io::Read as _;
-use tempfile::TempDir;
-
-/// A scratch folder with a tiny model of each variant that is compared.
-fn scratch() -> TempDir {
-    let dir = TempDir::new().unwrap();
-    for variant in ["transformer", "diff"] {
-        tiny_model(&dir.path().join(variant), variant);
-    }
-    dir
-}
-
-/// What a command that fails with this exit code prints to stderr.
-fn refusal(dir: &TempDir, args: &str, code: i32) -> String {
-    let output = typed(dir, args).output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{args}: {stderr}");
-    stderr
-}
 
 /// The JSON of a page.
 fn contents(page: &str) -> serde_json::Value {
@@ -38,13 +20,13 @@ fn blobs(page: &str) -> Vec<&str> {
 
 #[test]
 fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
-    let dir = scratch();
-    let said = printed(&mut typed(&dir, "explore --model ./transformer --model ./diff --ctx 256 --out explored -q"));
+    let dir = Scratch::with(&["transformer", "diff"]);
+    let said = dir.stdout("explore --model ./transformer --model ./diff --ctx 256 --out explored -q");
     assert!(said.contains("explore.html") && said.contains("token by token"), "{said}");
     for file in ["explored/results.csv", "explored/manifest.json"] {
-        assert!(dir.path().join(file).exists(), "{file}");
+        assert!(dir.exists(file), "{file}");
     }
-    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    let page = dir.read("explored/explore.html");
     assert!(page.contains(r#"content="default-src 'none'; img-src data:; style-src 'sha256-"#));
     let contents = contents(&page);
     assert_eq!(contents["prompts"].as_array().unwrap().len(), 1, "both models have the same prompt");
@@ -66,9 +48,9 @@ fn explore_writes_one_page_with_every_head_and_the_best_ones_token_by_token() {
 
 #[test]
 fn what_is_seen_first_stands_before_the_script_and_is_small() {
-    let dir = scratch();
-    printed(&mut typed(&dir, "explore --model ./transformer --model ./diff --ctx 1024 --out explored -q"));
-    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    let dir = Scratch::with(&["transformer", "diff"]);
+    dir.stdout("explore --model ./transformer --model ./diff --ctx 1024 --out explored -q");
+    let page = dir.read("explored/explore.html");
     let (first, rest) = page.split_once("<script>\"use strict\"").unwrap();
     for id in ["contents", "thumbs-0", "thumbs-1", "first-0", "first-1"] {
         assert!(first.contains(&format!("id=\"{id}\"")), "{id}");
@@ -82,12 +64,12 @@ fn what_is_seen_first_stands_before_the_script_and_is_small() {
 
 #[test]
 fn the_page_does_not_depend_on_the_number_of_threads() {
-    let dir = scratch();
+    let dir = Scratch::with(&["transformer", "diff"]);
     let args = "explore --model ./transformer --model ./diff --ctx 700 -q";
     for threads in [1, 3] {
-        printed(&mut typed(&dir, &format!("{args} --threads {threads} --out threads-{threads}")));
+        dir.stdout(&format!("{args} --threads {threads} --out threads-{threads}"));
     }
-    let page = |threads| fs::read_to_string(dir.path().join(format!("threads-{threads}/explore.html"))).unwrap();
+    let page = |threads| dir.read(format!("threads-{threads}/explore.html"));
     let (one, three) = (page(1), page(3));
     assert_eq!(blobs(&one), blobs(&three));
     assert_eq!(contents(&one)["models"], contents(&three)["models"]);
@@ -95,10 +77,10 @@ fn the_page_does_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn treatments_are_passes_of_the_same_heads_with_what_they_change() {
-    let dir = scratch();
+    let dir = Scratch::with(&["transformer", "diff"]);
     let args = "explore --model ./diff --ctx 256 --out treated -q --condition";
-    typed(&dir, args).args(["mask(noise)", "--condition", "ablate(0.1)"]).assert().success();
-    let contents = contents(&fs::read_to_string(dir.path().join("treated/explore.html")).unwrap());
+    dir.command(args).args(["mask(noise)", "--condition", "ablate(0.1)"]).assert().success();
+    let contents = contents(&dir.read("treated/explore.html"));
     let models = contents["models"].as_array().unwrap();
     let conditions: Vec<Option<&str>> = models.iter().map(|model| model["condition"].as_str()).collect();
     assert_eq!(conditions, [None, Some("mask(noise)"), Some("ablate(0.1)")]);
@@ -112,18 +94,15 @@ fn treatments_are_passes_of_the_same_heads_with_what_they_change() {
         assert_eq!(treated["details"][0]["index"]["maps"].as_array().unwrap().len(), 0, "only rows that answer");
         assert_eq!(treated["details"][0]["index"]["answers"].as_array().unwrap().len(), 2);
     }
-    let refused = typed(&dir, "explore --model ./diff --ctx 256 --condition mask(nowhere)").output().unwrap();
-    let stderr = String::from_utf8(refused.stderr).unwrap();
-    assert!(refused.status.code() == Some(2) && stderr.contains("--condition"), "{stderr}");
 }
 
 #[test]
 fn a_text_is_explored_too_and_its_tokens_cannot_leave_their_element() {
-    let dir = scratch();
+    let dir = Scratch::with(&["transformer", "diff"]);
     let hostile = "</script><script>alert(1)</script> \u{202e}\u{0} & <!-- ".repeat(30);
-    fs::write(dir.path().join("text.txt"), &hostile).unwrap();
-    printed(&mut typed(&dir, "explore --model ./diff --text text.txt --ctx 300 --out explored -q --json"));
-    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    dir.write("text.txt", &hostile);
+    dir.stdout("explore --model ./diff --text text.txt --ctx 300 --out explored -q --json");
+    let page = dir.read("explored/explore.html");
     let contents = contents(&page);
     assert_eq!(contents["prompts"][0]["rows"].as_array().unwrap().len(), 1);
     let texts = page.split(r#"id="texts-0">"#).nth(1).unwrap().split("</script>").next().unwrap();
@@ -146,10 +125,10 @@ fn part(page: &str, id: &str, place: &serde_json::Value) -> Vec<u8> {
 
 #[test]
 fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
-    let dir = scratch();
-    tiny_model(&dir.path().join("sink"), "sink");
-    printed(&mut typed(&dir, "explore --model ./sink --ctx 256 --out explored -q"));
-    let page = fs::read_to_string(dir.path().join("explored/explore.html")).unwrap();
+    let dir = Scratch::with(&["transformer", "diff"]);
+    tiny_model(&dir.path("sink"), "sink");
+    dir.stdout("explore --model ./sink --ctx 256 --out explored -q");
+    let page = dir.read("explored/explore.html");
     let model = &contents(&page)["models"][0];
     let index = &model["details"][0]["index"];
     let taken = part(&page, "blob-0-0", &index["taken"][0]);
@@ -176,53 +155,28 @@ fn what_a_sink_takes_of_a_row_is_what_its_tokens_leave() {
 }
 
 #[test]
-fn explore_refuses_what_it_cannot_do_and_overwrites_nothing() {
-    let dir = scratch();
-    fs::create_dir(dir.path().join("taken")).unwrap();
-    fs::write(dir.path().join("taken/explore.html"), "mine").unwrap();
-    for (args, word) in [
-        ("--ctx 256..512:128", "give one length"),
-        ("--ctx 9999", "at most 1024 tokens"),
-        ("--out taken", "never overwritten"),
-    ] {
-        let output = typed(&dir, &format!("explore --model ./diff {args}")).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(word), "{args}: {stderr}");
-    }
-    assert_eq!(fs::read_to_string(dir.path().join("taken/explore.html")).unwrap(), "mine");
+fn explore_overwrites_nothing() {
+    let dir = Scratch::with(&["transformer", "diff"]);
+    dir.write("taken/explore.html", "mine");
+    dir.refuses("explore --model ./diff --out taken", &["never overwritten"]);
+    assert_eq!(dir.read("taken/explore.html"), "mine");
 }
 
 #[test]
 fn one_command_writes_the_report_with_its_figure_and_the_explorer() {
-    let dir = scratch();
-    fs::create_dir(dir.path().join("far")).unwrap();
+    let dir = Scratch::with(&["transformer", "diff"]);
+    fs::create_dir(dir.path("far")).unwrap();
     let explore = "explore --model ./transformer --ctx 256 --out explored --report far/page.html -q";
-    printed(&mut typed(&dir, explore));
-    let page = fs::read_to_string(dir.path().join("far/page.html")).unwrap();
+    dir.stdout(explore);
+    let page = dir.read("far/page.html");
     assert!(page.contains("<h1><bdi>difftool explore: transformer</bdi></h1>"));
     let figure = page.find(r#"<code>maps.png</code>"#).unwrap();
     let explorer = page.find(r#"<details class="explorer""#).unwrap();
     assert!(figure < explorer && explorer < page.find("<table").unwrap(), "the figure is first");
-    assert!(page.contains("layer") && dir.path().join("explored/maps.png").exists());
+    assert!(page.contains("layer") && dir.exists("explored/maps.png"));
     // The page of a report is replaced; of a finished run it is written anew.
-    fs::remove_file(dir.path().join("far/page.html")).unwrap();
-    printed(&mut typed(&dir, "needle --model ./transformer --ctx 256 --needles 1 --samples 1 --out needles -q"));
-    printed(&mut typed(&dir, "run --resume needles --report far/page.html -q"));
-    assert!(fs::read_to_string(dir.path().join("far/page.html")).unwrap().contains("accuracy.png"));
-}
-
-#[test]
-fn a_report_that_cannot_be_written_is_refused_before_anything_runs() {
-    let dir = scratch();
-    fs::write(dir.path().join("mine.html"), "mine").unwrap();
-    for (args, word) in [
-        ("--report mine.html", "not a page of a report"),
-        ("--report nowhere/page.html", "there is no folder nowhere"),
-        ("--report page.html --shard 1/2", "difftool merge"),
-    ] {
-        let stderr = refusal(&dir, &format!("needle --model ./diff --ctx 256 --out run {args}"), 2);
-        assert!(stderr.contains(word), "{args}: {stderr}");
-        assert!(!dir.path().join("run").exists(), "{args}");
-    }
-    assert_eq!(fs::read_to_string(dir.path().join("mine.html")).unwrap(), "mine");
+    fs::remove_file(dir.path("far/page.html")).unwrap();
+    dir.stdout("needle --model ./transformer --ctx 256 --needles 1 --samples 1 --out needles -q");
+    dir.stdout("run --resume needles --report far/page.html -q");
+    assert!(dir.read("far/page.html").contains("accuracy.png"));
 }

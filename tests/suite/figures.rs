@@ -4,6 +4,7 @@
 mod pictures;
 mod samples;
 
+use crate::common::Scratch;
 use pictures::Picture;
 use plot::{Figure, Page};
 use std::path::Path;
@@ -17,9 +18,9 @@ fn recipe() -> Vec<(String, String)> {
 }
 
 fn saved(figure: &Figure, name: &str) -> Vec<u8> {
-    let folder = tempfile::tempdir().unwrap();
-    figure.save(&folder.path().join(name), &recipe()).unwrap();
-    std::fs::read(folder.path().join(name)).unwrap()
+    let folder = Scratch::new();
+    figure.save(&folder.path(name), &recipe()).unwrap();
+    folder.bytes(name)
 }
 
 #[test]
@@ -70,8 +71,8 @@ fn equal_data_give_equal_bytes() {
 #[test]
 fn the_three_formats_say_the_same() {
     let figure = samples::forest(Page::default(), ["ctx_tok=1024", "ctx_tok=4096"]);
-    let folder = tempfile::tempdir().unwrap();
-    let png = folder.path().join("figure.png");
+    let folder = Scratch::new();
+    let png = folder.path("figure.png");
     figure.save(&png, &recipe()).unwrap();
     assert_eq!(plot::read_recipe(&png).unwrap(), recipe());
     let svg = String::from_utf8(saved(&figure, "figure.svg")).unwrap();

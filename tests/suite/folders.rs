@@ -1,24 +1,18 @@
 //! Hugging Face folders from outside: a real tokenizer through every command, `inspect`, and folders that are broken.
 
-use crate::common::{difftool, fails, fixture, printed, tiny_model};
+use crate::common::{fixture, tiny_model, Scratch};
 use candle_core::DType;
 use engine::model::{ModelConfig, Weights};
 use serde_json::{json, Value};
 use stats::Rng;
 use std::fs;
 use std::path::{Path, PathBuf};
-use tempfile::TempDir;
 use text::Haystack;
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::AddedToken;
-
-#[track_caller]
-fn refuses(dir: &Path, args: &[&str], code: i32, words: &[&str]) {
-    fails(&mut difftool(dir, args), code, words);
-}
 
 /// A byte-level BPE as GPT-2 has it, whose tokens join digits, and which puts `<s>` before every text.
 fn save_bpe(path: &Path) -> usize {
@@ -60,9 +54,9 @@ fn qwen2(dir: &Path) {
 
 #[test]
 fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
-    let dir = TempDir::new().unwrap();
-    qwen2(&dir.path().join("qwen"));
-    let run = |args: &[&str]| printed(&mut difftool(dir.path(), &[args, &["--model", "qwen", "--quiet"]].concat()));
+    let dir = Scratch::new();
+    qwen2(&dir.path("qwen"));
+    let run = |args: &[&str]| dir.stdout(&[args, &["--model", "qwen", "--quiet"]].concat());
     let needle = run(&["needle", "--samples", "1", "--depths", "50", "--needles", "2"]);
     assert!(needle.contains("qwen"), "{needle}");
     assert!(needle.contains("1024"), "the default length is what the model can take: {needle}");
@@ -75,19 +69,17 @@ fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
 
 #[test]
 fn inspect_says_what_a_model_is() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let gemma = fixture("transformers/gemma2").display().to_string();
-    let facts = printed(&mut difftool(dir.path(), &["inspect", &gemma]));
+    let facts = dir.stdout(&["inspect", &gemma]);
     for fact in ["gemma2", "after the soft cap at 5", "the last 9 tokens in", "before and after", "only token ids"] {
         assert!(facts.contains(fact), "no `{fact}` in {facts}");
     }
-    let diff: Value =
-        serde_json::from_str(&printed(&mut difftool(dir.path(), &["inspect", "diff", "--json"]))).unwrap();
+    let diff: Value = serde_json::from_str(&dir.stdout(&["inspect", "diff", "--json"])).unwrap();
     assert_eq!(diff["layout"], "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain");
     assert_eq!(diff["lambda"].as_array().unwrap().len(), 4);
     assert!((diff["lambda"][1]["init"].as_f64().unwrap() - 0.3555).abs() < 1e-4);
-    let v2: Value =
-        serde_json::from_str(&printed(&mut difftool(dir.path(), &["inspect", "diff-v2", "--json"]))).unwrap();
+    let v2: Value = serde_json::from_str(&dir.stdout(&["inspect", "diff-v2", "--json"])).unwrap();
     let over_tokens = &v2["lambda"][0]["over_tokens"];
     assert_eq!(over_tokens["n"], 8 * 512);
     assert!(over_tokens["p5"].as_f64() < over_tokens["p95"].as_f64());
@@ -95,10 +87,10 @@ fn inspect_says_what_a_model_is() {
 
 #[test]
 fn a_layout_that_does_not_fit_the_tensors_is_refused_with_what_is_missing() {
-    let dir = TempDir::new().unwrap();
-    tiny_model(&dir.path().join("v1"), "diff");
-    refuses(dir.path(), &["needle", "--model", "v1", "--layout", "microsoft-v1"], 1, &["subln", "missing"]);
-    let command = difftool(dir.path(), &["inspect", "v1", "--layout", "microsoft-v2"]).output().unwrap();
+    let dir = Scratch::new();
+    tiny_model(&dir.path("v1"), "diff");
+    dir.fails(&["needle", "--model", "v1", "--layout", "microsoft-v1"], 1, &["subln", "missing"]);
+    let command = dir.command(&["inspect", "v1", "--layout", "microsoft-v2"]).output().unwrap();
     let facts = String::from_utf8(command.stdout).unwrap();
     for fact in
         ["missing model.layers.0.self_attn.lambda_proj.weight", "misfit", "unused model.layers.0.self_attn.lambda_q1"]
@@ -110,22 +102,19 @@ fn a_layout_that_does_not_fit_the_tensors_is_refused_with_what_is_missing() {
 
 #[test]
 fn the_scalar_layout_is_measured_like_the_others() {
-    let dir = TempDir::new().unwrap();
-    tiny_model(&dir.path().join("scalar"), "diff-scalar");
-    let table = printed(&mut difftool(
-        dir.path(),
-        &["ratio", "--model", "scalar", "--ctx", "256", "--samples", "1", "--depths", "50", "-q"],
-    ));
+    let dir = Scratch::new();
+    tiny_model(&dir.path("scalar"), "diff-scalar");
+    let table = dir.stdout(&["ratio", "--model", "scalar", "--ctx", "256", "--samples", "1", "--depths", "50", "-q"]);
     assert!(table.contains("scalar"), "{table}");
-    assert!(printed(&mut difftool(dir.path(), &["inspect", "scalar"])).contains("scalar lambda, pairs (i, i+H)"));
+    assert!(dir.stdout(&["inspect", "scalar"]).contains("scalar lambda, pairs (i, i+H)"));
 }
 
 #[test]
 fn inspect_says_where_lambda_leaves_standard_attention() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     for (name, zero) in [("axolotl", false), ("axolotl_zero", true), ("gated_head", false)] {
         let folder = fixture(&format!("layouts/{name}"));
-        let shown = printed(&mut difftool(dir.path(), &["inspect", folder.to_str().unwrap()]));
+        let shown = dir.stdout(&["inspect", folder.to_str().unwrap()]);
         assert_eq!(shown.contains("λ is 0 in every layer: standard attention"), zero, "{shown}");
     }
 }
@@ -152,11 +141,11 @@ fn edit_index(folder: &Path, edit: impl FnOnce(&mut Value)) {
 #[test]
 fn broken_shards_and_indices_are_named() {
     let broken = |break_it: &dyn Fn(&Path), words: &[&str]| {
-        let dir = TempDir::new().unwrap();
-        let folder = sharded(dir.path());
-        printed(&mut difftool(dir.path(), &["inspect", "sharded"]));
+        let dir = Scratch::new();
+        let folder = sharded(dir.folder());
+        dir.stdout(&["inspect", "sharded"]);
         break_it(&folder);
-        refuses(dir.path(), &["inspect", "sharded"], 1, words);
+        dir.fails(&["inspect", "sharded"], 1, words);
     };
     let shards = |folder: &Path| -> Vec<PathBuf> {
         let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -205,46 +194,43 @@ fn broken_folders_are_named_without_a_panic_or_a_huge_allocation() {
         (&|folder| fs::write(folder.join("model.safetensors"), [255; 64]).unwrap(), 1, &["not a complete safetensors"]),
     ];
     for (damage, code, words) in cases {
-        let dir = TempDir::new().unwrap();
-        let folder = dir.path().join("model");
+        let dir = Scratch::new();
+        let folder = dir.path("model");
         tiny_model(&folder, "transformer");
         damage(&folder);
-        refuses(dir.path(), &["needle", "--model", "model", "--ctx", "256", "--samples", "1"], code, words);
+        dir.fails(&["needle", "--model", "model", "--ctx", "256", "--samples", "1"], code, words);
     }
 }
 
 #[test]
 fn weights_of_another_number_type_are_refused() {
-    let dir = TempDir::new().unwrap();
-    let folder = dir.path().join("model");
+    let dir = Scratch::new();
+    let folder = dir.path("model");
     tiny_model(&folder, "transformer");
     let path = folder.join("model.safetensors");
     let weights = Weights::read(&path).unwrap();
     weights.write(&path, DType::F64, &[]).unwrap();
-    refuses(dir.path(), &["inspect", "model"], 1, &["cannot be measured"]);
-    refuses(dir.path(), &["needle", "--model", "model"], 1, &["F64", "not supported"]);
+    dir.fails(&["inspect", "model"], 1, &["cannot be measured"]);
+    dir.fails(&["needle", "--model", "model"], 1, &["F64", "not supported"]);
 }
 
 #[test]
 fn a_configuration_is_read_whatever_is_in_it() {
-    let dir = TempDir::new().unwrap();
-    let folder = dir.path().join("model");
+    let dir = Scratch::new();
+    let folder = dir.path("model");
     tiny_model(&folder, "transformer");
     for text in ["", "[]", "{\"model_type\": \"llama\"}"] {
         fs::write(folder.join("config.json"), text).unwrap();
-        refuses(dir.path(), &["inspect", "model"], 1, &["config.json"]);
+        dir.fails(&["inspect", "model"], 1, &["config.json"]);
     }
 }
 
 #[test]
 fn what_a_sink_takes_is_a_region_of_its_own_in_the_results() {
-    let dir = TempDir::new().unwrap();
-    tiny_model(&dir.path().join("sink"), "sink");
-    printed(&mut difftool(
-        dir.path(),
-        &["ratio", "--model", "sink", "--ctx", "256", "--samples", "1", "--depths", "50", "--out", "out"],
-    ));
-    let records = difftool::results::record::read(&dir.path().join("out/results.csv")).unwrap();
+    let dir = Scratch::new();
+    tiny_model(&dir.path("sink"), "sink");
+    dir.stdout(&["ratio", "--model", "sink", "--ctx", "256", "--samples", "1", "--depths", "50", "--out", "out"]);
+    let records = dir.records("out");
     for metric in ["share_abs", "share_signed"] {
         let of = |record: &&difftool::results::record::Record| {
             let found = &record.measure;

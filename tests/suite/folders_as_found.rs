@@ -1,7 +1,7 @@
 //! Folders that are a little other than usual, as public bug reports describe them.
 
-use crate::common::{fixture, tiny_model, vocab_and_merges};
-use crate::trust::{edit_json, Bench, NEEDLE};
+use crate::common::{fixture, tiny_model, vocab_and_merges, Scratch};
+use crate::trust::NEEDLE;
 use engine::attention::Stream;
 use engine::model::open::{self, LoadOptions};
 use engine::model::ModelConfig;
@@ -9,12 +9,11 @@ use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use tempfile::TempDir;
 
 #[test]
 fn a_tokenizer_may_have_tokens_that_the_model_does_not_know() {
-    let bench = Bench::new();
-    edit_json(&bench.path("m/tokenizer.json"), |tokenizer| {
+    let bench = Scratch::with_model();
+    bench.edit_json("m/tokenizer.json", |tokenizer| {
         let added = tokenizer["added_tokens"].as_array_mut().unwrap();
         added.push(json!({"id": 1024, "content": "<image>", "special": true, "normalized": false,
             "single_word": false, "lstrip": false, "rstrip": false}));
@@ -31,8 +30,8 @@ fn a_tokenizer_may_have_tokens_that_the_model_does_not_know() {
 
 #[test]
 fn yarn_reaches_as_far_as_it_was_made_for() {
-    let bench = Bench::new();
-    edit_json(&bench.path("m/config.json"), |config| {
+    let bench = Scratch::with_model();
+    bench.edit_json("m/config.json", |config| {
         config["max_position_embeddings"] = json!(512);
         config["rope_scaling"] = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512});
     });
@@ -44,9 +43,9 @@ fn yarn_reaches_as_far_as_it_was_made_for() {
 
 #[test]
 fn the_original_context_of_yarn_counts_beside_it_too() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let numbers = |out: &str, original_inside: bool| {
-        edit_json(&bench.path("m/config.json"), |config| {
+        bench.edit_json("m/config.json", |config| {
             config["max_position_embeddings"] = json!(2048);
             config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
             config.as_object_mut().unwrap().remove("original_max_position_embeddings");
@@ -54,7 +53,7 @@ fn the_original_context_of_yarn_counts_beside_it_too() {
             place["original_max_position_embeddings"] = json!(128);
         });
         bench.run(&format!("{NEEDLE} --model m --out {out} -q")).succeeded();
-        let results = bench.read(&format!("{out}/results.csv"));
+        let results = bench.read(format!("{out}/results.csv"));
         results.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(numbers("outside", false), numbers("inside", true));
@@ -83,9 +82,9 @@ fn longrope_is_what_transformers_computes_within_the_original_context_and_beyond
 
 #[test]
 fn a_tied_matrix_may_have_either_name() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let of = |name: &str| {
-        let folder = dir.path().join(name);
+        let folder = dir.path(name);
         tiny_model(&folder, "transformer");
         folder
     };
@@ -106,7 +105,7 @@ fn a_tied_matrix_may_have_either_name() {
 
 #[test]
 fn a_configuration_alone_says_whether_its_family_is_supported() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     fs::remove_file(bench.path("m/model.safetensors")).unwrap();
     for model in ["m", "m/config.json"] {
         let shown = bench.run(&format!("inspect {model}"));
@@ -114,16 +113,16 @@ fn a_configuration_alone_says_whether_its_family_is_supported() {
         assert!(shown.stdout.contains("none: this is the configuration of a supported family"), "{}", shown.stdout);
     }
     bench.run(&format!("{NEEDLE} --model m --out out -q")).refused(1, &["m: has neither model.safetensors"]);
-    edit_json(&bench.path("m/config.json"), |config| config["model_type"] = json!("mamba"));
+    bench.edit_json("m/config.json", |config| config["model_type"] = json!("mamba"));
     bench.run("inspect m/config.json").refused(1, &["m/config.json", "\"mamba\" is not supported"]);
 }
 
 #[test]
 fn a_tokenizer_in_two_files_is_read() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     fs::remove_file(bench.path("m/tokenizer.json")).unwrap();
     for (file, text) in vocab_and_merges() {
-        bench.write(&format!("m/{file}"), text);
+        bench.write(format!("m/{file}"), text);
     }
     let config = json!({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": "<bos>"});
     bench.write("m/tokenizer_config.json", config.to_string());
@@ -135,20 +134,20 @@ fn a_tokenizer_in_two_files_is_read() {
 #[test]
 #[cfg(unix)]
 fn a_link_that_leads_nowhere_is_an_error_and_no_absent_file() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     for file in ["tokenizer_config.json", "generation_config.json"] {
-        std::os::unix::fs::symlink("nowhere", bench.path(&format!("m/{file}"))).unwrap();
+        std::os::unix::fs::symlink("nowhere", bench.path(format!("m/{file}"))).unwrap();
         bench.run("inspect m").refused(1, &[file]);
-        fs::remove_file(bench.path(&format!("m/{file}"))).unwrap();
+        fs::remove_file(bench.path(format!("m/{file}"))).unwrap();
     }
 }
 
 #[test]
 fn a_folder_has_one_name_however_it_is_written() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
     let models = |out: &str| {
-        let records = bench.read(&format!("{out}/results.csv"));
+        let records = bench.read(format!("{out}/results.csv"));
         let columns: Vec<&str> = records.lines().next().unwrap().split(',').collect();
         let model = columns.iter().position(|&column| column == "model").unwrap();
         records.lines().nth(1).unwrap().split(',').nth(model).unwrap().to_owned()
@@ -170,9 +169,9 @@ fn a_folder_has_one_name_however_it_is_written() {
 
 #[test]
 fn a_folder_with_the_name_of_a_built_in_model_is_not_passed_over() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let models = |out: &str| {
-        let manifest: Value = serde_json::from_str(&bench.read(&format!("{out}/manifest.json"))).unwrap();
+        let manifest: Value = bench.json(format!("{out}/manifest.json"));
         let models = manifest["models"].as_array().unwrap().iter();
         models.map(|model| model["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -202,11 +201,11 @@ fn a_folder_with_the_name_of_a_built_in_model_is_not_passed_over() {
 
 #[test]
 fn weights_of_another_name_are_found_or_named() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
     let nll = |model: &str, out: &str| bench.run(&format!("nll --ids ids.txt --ctx 16 --model {model} --out {out} -q"));
     let sha256 = |out: &str| {
-        let manifest: Value = serde_json::from_str(&bench.read(&format!("{out}/manifest.json"))).unwrap();
+        let manifest: Value = bench.json(format!("{out}/manifest.json"));
         manifest["models"][0]["weights_sha256"].clone()
     };
     nll("m", "usual").succeeded();
@@ -231,11 +230,11 @@ fn weights_of_another_name_are_found_or_named() {
 
 #[test]
 fn what_is_no_model_is_called_by_its_name() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let folder = |name: &str, files: &[(&str, &str)]| {
         for (file, text) in files {
-            fs::create_dir_all(bench.path(&format!("{name}/{file}")).parent().unwrap()).unwrap();
-            bench.write(&format!("{name}/{file}"), text);
+            fs::create_dir_all(bench.path(format!("{name}/{file}")).parent().unwrap()).unwrap();
+            bench.write(format!("{name}/{file}"), text);
         }
     };
     let lora = r#"{"peft_type": "LORA", "base_model_name_or_path": "org/base"}"#;
@@ -296,16 +295,16 @@ fn what_is_no_model_is_called_by_its_name() {
 
 #[test]
 fn an_end_token_outside_the_vocabulary_matters_to_generation_alone() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     for eos in [json!(50_256), json!([50_256, 60_000])] {
-        edit_json(&bench.path("m/config.json"), |config| config["eos_token_id"] = eos.clone());
+        bench.edit_json("m/config.json", |config| config["eos_token_id"] = eos.clone());
         let shown = bench.run("inspect m");
         assert!(shown.succeeded().stderr.contains("eos_token_id"), "{}", shown.stderr);
         bench.run(&format!("{NEEDLE} --model m --out out{} -q", eos.is_array())).succeeded();
         let generating = bench.run(&format!("{NEEDLE} --generate --model m --out generated -q"));
         generating.refused(2, &["--generate", "m/config.json: eos_token_id", "outside the vocabulary"]);
     }
-    edit_json(&bench.path("m/config.json"), |config| config["eos_token_id"] = json!([1, 50_256]));
+    bench.edit_json("m/config.json", |config| config["eos_token_id"] = json!([1, 50_256]));
     bench.run(&format!("{NEEDLE} --generate --model m --out generated -q")).succeeded();
 }
 

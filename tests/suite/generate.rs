@@ -8,7 +8,6 @@ use engine::model::generate::{generate, Decoder, StopConditions, StopReason};
 use engine::model::open;
 use engine::model::{Checkpoint, ModelConfig, Transformer};
 use std::path::Path;
-use tempfile::TempDir;
 use text::Tokenizer;
 
 /// A model and texts for it: label, model, ids.
@@ -24,9 +23,9 @@ pub(crate) fn cases() -> Vec<Case> {
         cases.push((dir.file_name().unwrap().to_str().unwrap().to_owned(), load(&dir), ids));
     }
     assert!(cases.len() >= 27, "{}", cases.len());
-    let scratch = TempDir::new().unwrap();
+    let scratch = Scratch::new();
     for variant in ["diff", "diff-v2", "diff-scalar"] {
-        let dir = scratch.path().join(variant);
+        let dir = scratch.path(variant);
         tiny_model(&dir, variant);
         let ids = (0..40).map(|i| (i * 97 + 5) % 1024).collect();
         cases.push((variant.to_owned(), load(&dir), vec![ids]));
@@ -188,12 +187,12 @@ fn threads_change_no_bit_of_what_comes_next() {
 
 #[test]
 fn end_tokens_are_read_from_the_folder() {
-    let scratch = TempDir::new().unwrap();
-    tiny_model(scratch.path(), "transformer");
-    let name = scratch.path().to_str().unwrap();
+    let scratch = Scratch::new();
+    tiny_model(scratch.folder(), "transformer");
+    let name = scratch.folder().to_str().unwrap();
     let eos = || open::load(name, open::LoadOptions::default()).map(|model| model.eos_ids().to_vec());
     assert_eq!(eos().unwrap(), [1], "of config.json");
-    let write = |text: &str| std::fs::write(scratch.path().join("generation_config.json"), text).unwrap();
+    let write = |text: &str| scratch.write("generation_config.json", text);
     write(r#"{"eos_token_id": [7, 9]}"#);
     assert_eq!(eos().unwrap(), [7, 9]);
     write(r#"{"temperature": 0.6}"#);
@@ -223,7 +222,7 @@ impl Scratch {
     }
 
     fn lines(&self, run: &str) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(self.path(run).join("generations.jsonl")).unwrap();
+        let text = self.read(format!("{run}/generations.jsonl"));
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
@@ -237,7 +236,7 @@ fn what_a_model_says_is_scored_and_kept() {
     assert!(stdout.contains("generated accuracy %"), "{stdout}");
     let lines = scratch.lines("run");
     assert_eq!(lines.len(), 2);
-    let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
+    let records = scratch.records("run");
     for line in &lines {
         let text = line["text"].as_str().unwrap();
         let values: Vec<&str> = line["expected"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
@@ -263,7 +262,7 @@ fn what_a_model_says_is_scored_and_kept() {
 fn the_model_says_by_itself_what_it_was_scored_for() {
     let scratch = Scratch::new();
     scratch.generate("transformer", &["--needles", "1", "--out", "run"]);
-    let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
+    let records = scratch.records("run");
     let hits = |metric: &str| {
         let of = records.iter().filter(|record| record.measure.metric == metric);
         of.map(|record| (record.identity.seed, record.measure.value)).collect::<Vec<_>>()
@@ -288,7 +287,7 @@ fn text_is_generated_under_every_condition() {
     let scratch = Scratch::new();
     let conditions = ["--condition", "quantise(8, tensor)", "--condition", "quantise(4, tensor)"];
     scratch.generate("model", &[&["--needles", "2", "--max-new", "5", "--out", "run"], &conditions[..]].concat());
-    let records = difftool::results::record::read(&scratch.path("run/results.csv")).unwrap();
+    let records = scratch.records("run");
     let generated: Vec<_> = records.iter().filter(|r| r.measure.metric == "generated_accuracy").collect();
     let with_bits = |bits| generated.iter().filter(|record| record.identity.bits == bits).count();
     assert!(with_bits(None) == 4 && with_bits(Some(4)) == 4, "two questions at each depth");
@@ -296,19 +295,4 @@ fn text_is_generated_under_every_condition() {
     assert_eq!(lines.len(), 6, "one for each depth and condition");
     let treated = lines.iter().filter(|line| line["condition"] == "quantise(4, tensor)").count();
     assert_eq!(treated, 2);
-}
-
-#[test]
-fn requests_that_cannot_be_are_usage_errors() {
-    let scratch = Scratch::new();
-    let refuses = |args: &[&str], words: &str| {
-        let output = scratch.run(args);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(words), "{stderr}");
-    };
-    refuses(&["needle", "--max-new", "5"], "--generate");
-    refuses(&["needle", "--generate", "--max-new", "0"], "--max-new");
-    std::fs::write(scratch.path("y.toml"), "command = \"needle\"\ngenerate = true\nmax-new = 0\n").unwrap();
-    refuses(&["run", "y.toml"], "y.toml, line");
 }

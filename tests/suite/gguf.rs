@@ -1,7 +1,6 @@
 //! GGUF files against the Hugging Face folders they are made of: written here as llama.cpp's converter writes them.
 
-use crate::common::{assert_close, distance, normal};
-use assert_cmd::Command;
+use crate::common::{assert_close, distance, normal, Scratch};
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -14,7 +13,6 @@ use stats::Rng;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
-use tempfile::TempDir;
 use text::{Tokenizer, TokenizerOptions};
 use tokenizers::models::bpe::{BpeTrainer, BPE};
 use tokenizers::models::TrainerWrapper;
@@ -212,25 +210,25 @@ pub(crate) type Fields = Vec<(String, Field)>;
 #[test]
 fn a_gguf_file_computes_what_the_folder_it_was_made_of_computes() {
     for family in ["llama", "qwen2", "qwen3", "gemma2", "gemma3_text"] {
-        let dir = TempDir::new().unwrap();
-        assert_same(family, &write_both(dir.path(), family, GgmlDType::F32, |_| ()));
+        let dir = Scratch::new();
+        assert_same(family, &write_both(dir.folder(), family, GgmlDType::F32, |_| ()));
     }
 }
 
 #[test]
 fn quantised_matrices_are_dequantised() {
     for dtype in [GgmlDType::F16, GgmlDType::Q8_0, GgmlDType::Q4_0] {
-        let dir = TempDir::new().unwrap();
+        let dir = Scratch::new();
         // What is permuted row by row is quantised alike: blocks lie within rows.
-        assert_same(&format!("{dtype:?}"), &write_both(dir.path(), "llama", dtype, |_| ()));
+        assert_same(&format!("{dtype:?}"), &write_both(dir.folder(), "llama", dtype, |_| ()));
     }
 }
 
 #[test]
 fn blocks_of_channels_are_those_of_the_folder() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     // Four blocks of 16 channels, or two of 32.
-    let (folder, file) = write_both(dir.path(), "llama", GgmlDType::F32, |json| json["head_dim"] = json!(64));
+    let (folder, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |json| json["head_dim"] = json!(64));
     let models = [folder, file].map(|name| load(&name).transformer);
     for (format, smooth, rotate) in [
         (Format::Nvfp4, false, false),
@@ -253,12 +251,12 @@ fn blocks_of_channels_are_those_of_the_folder() {
 
 #[test]
 fn divisors_of_rotary_frequencies_are_those_of_llama_3() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let scaling = json!({
         "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32,
     });
-    let (folder, file) = write_both(dir.path(), "llama", GgmlDType::F32, |json| json["rope_scaling"] = scaling);
+    let (folder, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |json| json["rope_scaling"] = scaling);
     let scaled = load(&folder);
     assert!(
         distance(&logits(&scaled.transformer), &logits(&load(&file).transformer)) > 1e-3,
@@ -338,27 +336,22 @@ pub(crate) fn write_with_tokenizer(dir: &Path, pre: &str) -> String {
 
 #[test]
 fn the_tokenizer_is_made_of_the_metadata() {
-    let dir = TempDir::new().unwrap();
-    let file = write_with_tokenizer(dir.path(), "gpt-2");
-    let (model, folder) =
-        (load(&file), Tokenizer::open(&dir.path().join("llama"), &TokenizerOptions::default()).unwrap());
+    let dir = Scratch::new();
+    let file = write_with_tokenizer(dir.folder(), "gpt-2");
+    let (model, folder) = (load(&file), Tokenizer::open(&dir.path("llama"), &TokenizerOptions::default()).unwrap());
     let ours = model.tokenizer().unwrap();
     for text in ["The magic number of Lisbon is 48213.", "  They'll see\n\n7 numbers", "naïve 東京", "<s>"] {
         assert_eq!(ours.encode(text).unwrap(), folder.encode(text).unwrap(), "{text}");
     }
     assert!(model.info.bos.as_deref().is_some_and(|bos| bos.contains("<s>")), "{:?}", model.info.bos);
-    let command = |args: &[&str]| {
-        let mut run = Command::cargo_bin("difftool").unwrap();
-        run.current_dir(dir.path()).args(args);
-        run
-    };
+    let command = |args: &[&str]| dir.command(args);
     let inspect = command(&["inspect", &file]).assert().success();
     let said = String::from_utf8(inspect.get_output().stdout.clone()).unwrap();
     assert!(said.contains("half-rotation RoPE") && said.contains("f32"), "{said}");
     let differential = command(&["inspect", &file, "--layout", "diffllama"]).assert().code(2);
     let said = String::from_utf8(differential.get_output().stderr.clone()).unwrap();
     assert!(said.contains("--layout: GGUF files have no differential heads"), "{said}");
-    std::fs::write(dir.path().join("prose.txt"), "The magic number of Lisbon is 48213. ".repeat(40)).unwrap();
+    dir.write("prose.txt", "The magic number of Lisbon is 48213. ".repeat(40));
     let nll = ["nll", "--model", &file, "--text", "prose.txt", "--ctx", "32", "--samples", "1", "-q"];
     command(&nll).assert().success();
 }
@@ -366,8 +359,8 @@ fn the_tokenizer_is_made_of_the_metadata() {
 #[test]
 fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     let refused = |fields: &dyn Fn(&mut Fields), named: &str| {
-        let dir = TempDir::new().unwrap();
-        let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+        let dir = Scratch::new();
+        let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
         let (arch, json) = config("llama");
         let mut all = metadata(arch, &json);
         fields(&mut all);
@@ -394,24 +387,24 @@ fn what_a_gguf_file_has_that_is_not_supported_is_named() {
     refused(&set("llama.rope.scaling.type", Field::String("longrope".into())), "rope_factors_short.weight is missing");
     refused(&set("llama.rope.scaling.type", Field::String("dynamic".into())), "llama.rope.scaling.type \"dynamic\"");
     refused(&|_| (), "blk.0.attn_norm.weight is missing");
-    let dir = TempDir::new().unwrap();
-    let file = write_with_tokenizer(dir.path(), "kimi-k2");
+    let dir = Scratch::new();
+    let file = write_with_tokenizer(dir.folder(), "kimi-k2");
     let error = load(&file).tokenizer().err().expect("no tokenizer").to_string();
     assert!(error.contains("pre \"kimi-k2\"") && error.contains("only token ids"), "{error}");
     let opened = open::open(&file, Default::default()).unwrap();
     assert_eq!(opened.tokenizer().err().map(|of_opened| of_opened.to_string()), Some(error), "weights say no more");
-    std::fs::write(dir.path().join("broken.gguf"), b"GGUF\x03\0\0\0").unwrap();
-    let broken = dir.path().join("broken.gguf").display().to_string();
+    dir.write("broken.gguf", b"GGUF\x03\0\0\0");
+    let broken = dir.path("broken.gguf").display().to_string();
     let error = format!("{:#}", open::load(&broken, Default::default()).err().expect("it is cut"));
     assert!(error.contains("broken.gguf: not complete"), "{error}");
 }
 
 #[test]
 fn an_error_about_what_a_gguf_file_says_names_that_file_and_no_other() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let eos = ("tokenizer.ggml.eos_token_id".to_owned(), Field::U32(99_999));
     let fields = tokenizer_fields(&tokenizer(), "gpt-2").into_iter().chain([eos]).collect();
-    let file = write_with_fields(dir.path(), VOCAB, fields);
+    let file = write_with_fields(dir.folder(), VOCAB, fields);
     let model = load(&file);
     let why = model.lacks_eos().expect("it names no other token");
     assert!(why.contains("llama.gguf: eos_token_id [99999] is outside") && !why.contains(".json"), "{why}");
@@ -506,8 +499,8 @@ pub(crate) fn write_with_fields(dir: &Path, vocab: usize, more: Fields) -> Strin
 fn a_sentencepiece_tokenizer_is_made_of_tokens_and_scores() {
     let pieces = Pieces::trained();
     for space_prefix in [true, false] {
-        let dir = TempDir::new().unwrap();
-        let model = load(&write_with_fields(dir.path(), pieces.tokens.len(), pieces.fields(space_prefix)));
+        let dir = Scratch::new();
+        let model = load(&write_with_fields(dir.folder(), pieces.tokens.len(), pieces.fields(space_prefix)));
         let tokenizer = model.tokenizer().unwrap();
         let mut rng = Rng::new(1, "texts");
         let letters: Vec<char> = "  aabeehilmnorsstTL.7\u{2019}日é".chars().collect();
@@ -537,8 +530,8 @@ fn runs_of_spaces_that_share_a_score_are_merged_from_the_left() {
         pieces.scores.push(-1e9);
         pieces.kinds.push(1);
     }
-    let dir = TempDir::new().unwrap();
-    let model = load(&write_with_fields(dir.path(), pieces.tokens.len(), pieces.fields(false)));
+    let dir = Scratch::new();
+    let model = load(&write_with_fields(dir.folder(), pieces.tokens.len(), pieces.fields(false)));
     for n in 1..40 {
         let text = format!("a{}b", " ".repeat(n));
         assert_eq!(model.tokenizer().unwrap().encode(&text).unwrap().ids, pieces.encode(&text), "{n} spaces");
@@ -548,9 +541,9 @@ fn runs_of_spaces_that_share_a_score_are_merged_from_the_left() {
 #[test]
 fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_name() {
     let refused = |change: &dyn Fn(&mut Pieces), words: &str| {
-        let (dir, mut pieces) = (TempDir::new().unwrap(), Pieces::trained());
+        let (dir, mut pieces) = (Scratch::new(), Pieces::trained());
         change(&mut pieces);
-        let file = write_with_fields(dir.path(), VOCAB + 256, pieces.fields(true));
+        let file = write_with_fields(dir.folder(), VOCAB + 256, pieces.fields(true));
         let error = open::load(&file, Default::default()).err().expect("it cannot be read");
         assert!(format!("{error:#}").contains(words), "{error:#}");
     };
@@ -575,23 +568,22 @@ fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_nam
 #[test]
 #[cfg(unix)]
 fn a_pipe_is_refused_and_a_broken_file_is_an_error_without_a_panic() {
-    let dir = TempDir::new().unwrap();
-    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let dir = Scratch::new();
+    let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
     let refused = |name: &str, words: &str| {
-        let run =
-            Command::cargo_bin("difftool").unwrap().current_dir(dir.path()).args(["inspect", name]).output().unwrap();
+        let run = dir.command(["inspect", name]).output().unwrap();
         let stderr = String::from_utf8(run.stderr).unwrap();
         assert!(stderr.contains(words) && !stderr.contains("panicked"), "{name}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     };
-    let pipe = dir.path().join("pipe.gguf");
+    let pipe = dir.path("pipe.gguf");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     refused("pipe.gguf", "pipe");
     let bytes = std::fs::read(&file).unwrap();
-    std::fs::write(dir.path().join("short.gguf"), &bytes[..bytes.len() / 2]).unwrap();
+    dir.write("short.gguf", &bytes[..bytes.len() / 2]);
     let nll = ["nll", "--model", "short.gguf", "--ids", "ids.txt", "--ctx", "8", "-q", "--out", "out"];
-    std::fs::write(dir.path().join("ids.txt"), "1 2 3 4 5 6 7 8 9 10").unwrap();
-    let run = Command::cargo_bin("difftool").unwrap().current_dir(dir.path()).args(nll).output().unwrap();
+    dir.write("ids.txt", "1 2 3 4 5 6 7 8 9 10");
+    let run = dir.command(nll).output().unwrap();
     let stderr = String::from_utf8(run.stderr).unwrap();
     assert!(stderr.contains("short.gguf: not complete"), "{stderr}");
     // It is divided by.
@@ -599,6 +591,6 @@ fn a_pipe_is_refused_and_a_broken_file_is_an_error_without_a_panic() {
         ("general.alignment".to_owned(), Field::U32(0)),
         ("general.architecture".into(), Field::String("llama".into())),
     ];
-    write(&dir.path().join("zero.gguf"), &fields, &BTreeMap::new(), GgmlDType::F32);
+    write(&dir.path("zero.gguf"), &fields, &BTreeMap::new(), GgmlDType::F32);
     refused("zero.gguf", "general.alignment");
 }

@@ -1,9 +1,8 @@
 //! GGUF files that say something else than usual: it is read as llama.cpp reads it, or an error names it.
 
-use crate::common::{distance, fixture};
+use crate::common::{difftool, distance, fixture, Scratch};
 use crate::gguf::{assert_same, load, logits, tokenizer, tokenizer_fields, write, write_both};
 use crate::gguf::{write_with_fields, write_with_tokenizer, Fields};
-use assert_cmd::Command;
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::GgmlDType;
 use candle_core::{Device, Tensor};
@@ -15,7 +14,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
-use tempfile::TempDir;
 
 /// The fields and the tensors of a file.
 fn parts(file: &str) -> (Fields, BTreeMap<String, Tensor>) {
@@ -52,13 +50,13 @@ fn assert_refused(file: &str, words: &[&str]) {
 }
 
 fn inspect(folder: &Path, file: &str) -> std::process::Output {
-    Command::cargo_bin("difftool").unwrap().current_dir(folder).args(["inspect", file]).output().unwrap()
+    difftool(folder, ["inspect", file]).output().unwrap()
 }
 
 #[test]
 fn a_number_that_is_none_is_named() {
-    let dir = TempDir::new().unwrap();
-    let (_, file) = write_both(dir.path(), "gemma2", GgmlDType::F32, |_| ());
+    let dir = Scratch::new();
+    let (_, file) = write_both(dir.folder(), "gemma2", GgmlDType::F32, |_| ());
     change(&file, |fields| set(fields, "gemma2.final_logit_softcapping", Field::F32(f32::NAN)));
     assert_refused(&file, &["gemma2.gguf", "gemma2.final_logit_softcapping"]);
 }
@@ -74,11 +72,11 @@ fn patch(file: &str, tensor: &str, behind: usize, bytes: &[u8]) {
 
 #[test]
 fn a_number_type_that_cannot_be_read_is_named_with_its_tensor() {
-    let dir = TempDir::new().unwrap();
-    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let dir = Scratch::new();
+    let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
     patch(&file, "blk.1.ffn_up.weight", 16, &20u32.to_le_bytes());
     assert_refused(&file, &["llama.gguf", "tensor blk.1.ffn_up.weight", "IQ4_NL"]);
-    let shown = inspect(dir.path(), "llama.gguf");
+    let shown = inspect(dir.folder(), "llama.gguf");
     let stdout = String::from_utf8(shown.stdout).unwrap();
     assert!(!shown.status.success() && stdout.contains("blk.1.ffn_up.weight holds IQ4_NL"), "{stdout}");
     patch(&file, "blk.1.ffn_up.weight", 16, &200u32.to_le_bytes());
@@ -87,20 +85,20 @@ fn a_number_type_that_cannot_be_read_is_named_with_its_tensor() {
 
 #[test]
 fn tensors_lie_within_the_file() {
-    let dir = TempDir::new().unwrap();
-    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let dir = Scratch::new();
+    let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
     let whole = fs::read(&file).unwrap();
     patch(&file, "output_norm.weight", 12, &u64::MAX.to_le_bytes());
     assert_refused(&file, &["llama.gguf: tensor output_norm.weight begins at"]);
     fs::write(&file, &whole[..whole.len() * 3 / 4]).unwrap();
     assert_refused(&file, &["llama.gguf: not complete", "ends at"]);
-    assert_eq!(inspect(dir.path(), "llama.gguf").status.code(), Some(1));
+    assert_eq!(inspect(dir.folder(), "llama.gguf").status.code(), Some(1));
 }
 
 #[test]
 fn lengths_beyond_the_file_take_no_memory() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("m.gguf");
+    let dir = Scratch::new();
+    let path = dir.path("m.gguf");
     let huge = 1u64 << 63;
     let header =
         |tensors: u64, fields: u64| [b"GGUF\x03\0\0\0", &tensors.to_le_bytes()[..], &fields.to_le_bytes()].concat();
@@ -124,8 +122,8 @@ fn lengths_beyond_the_file_take_no_memory() {
 
 #[test]
 fn soft_caps_of_gemma_2_are_those_of_llama_cpp_where_the_file_has_none() {
-    let dir = TempDir::new().unwrap();
-    let both = write_both(dir.path(), "gemma2", GgmlDType::F32, |json| {
+    let dir = Scratch::new();
+    let both = write_both(dir.folder(), "gemma2", GgmlDType::F32, |json| {
         (json["attn_logit_softcapping"], json["final_logit_softcapping"]) = (json!(50.0), json!(30.0));
     });
     change(&both.1, |fields| fields.retain(|(name, _)| !name.contains("softcapping")));
@@ -137,9 +135,9 @@ fn soft_caps_of_gemma_2_are_those_of_llama_cpp_where_the_file_has_none() {
 
 #[test]
 fn windows_of_gemma_3_are_those_that_the_file_says() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let pattern = ["full_attention", "sliding_attention"].repeat(3);
-    let both = write_both(dir.path(), "gemma3_text", GgmlDType::F32, |json| {
+    let both = write_both(dir.folder(), "gemma3_text", GgmlDType::F32, |json| {
         json["layer_types"] = json!(pattern);
         json["rope_local_base_freq"] = json!(300.0);
     });
@@ -158,8 +156,8 @@ fn windows_of_gemma_3_are_those_that_the_file_says() {
 #[test]
 fn rope_scaling_is_read_from_every_field_that_llama_cpp_reads() {
     let scaled = |scaling: serde_json::Value, fields: &[(&str, Field)]| {
-        let dir = TempDir::new().unwrap();
-        let both = write_both(dir.path(), "qwen2", GgmlDType::F32, |json| json["rope_scaling"] = scaling);
+        let dir = Scratch::new();
+        let both = write_both(dir.folder(), "qwen2", GgmlDType::F32, |json| json["rope_scaling"] = scaling);
         change(&both.1, |all| {
             fields.iter().for_each(|(name, field)| set(all, &format!("qwen2.rope.{name}"), field.clone()));
         });
@@ -193,8 +191,8 @@ fn rope_scaling_is_read_from_every_field_that_llama_cpp_reads() {
 #[test]
 fn rope_scaling_that_is_not_supported_is_named() {
     let refused = |fields: &[(&str, Field)], words: &[&str]| {
-        let dir = TempDir::new().unwrap();
-        let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+        let dir = Scratch::new();
+        let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
         change(&file, |all| {
             fields.iter().for_each(|(name, field)| set(all, &format!("llama.rope.{name}"), field.clone()));
         });
@@ -206,11 +204,11 @@ fn rope_scaling_that_is_not_supported_is_named() {
 
 #[test]
 fn divisors_of_longrope_are_tensors_for_short_and_for_long_contexts() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let (short, long) = ([1.0, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 2.5], [1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0]);
     for original in [24, 64] {
         // Prompts have 40 tokens: more than one of these, and less than the other.
-        let both = write_both(dir.path(), "qwen2", GgmlDType::F32, |json| {
+        let both = write_both(dir.folder(), "qwen2", GgmlDType::F32, |json| {
             json["original_max_position_embeddings"] = json!(original);
             json["rope_scaling"] = json!({"type": "longrope", "short_factor": short, "long_factor": long});
         });
@@ -228,16 +226,16 @@ fn divisors_of_longrope_are_tensors_for_short_and_for_long_contexts() {
         tensors.remove("rope_factors_short.weight");
         write(Path::new(&both.1), &fields, &tensors, GgmlDType::F32);
         assert_refused(&both.1, &["qwen2.gguf", "rope_factors_short.weight", "missing"]);
-        fs::remove_dir_all(dir.path().join("qwen2")).unwrap();
+        fs::remove_dir_all(dir.path("qwen2")).unwrap();
     }
 }
 
 #[test]
 fn any_part_of_a_model_in_several_files_stands_for_all() {
-    let dir = TempDir::new().unwrap();
-    let (folder, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let dir = Scratch::new();
+    let (folder, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
     let (fields, tensors) = parts(&file);
-    let part = |i: u16, of: u16| dir.path().join(format!("m-{:05}-of-{of:05}.gguf", i + 1)).display().to_string();
+    let part = |i: u16, of: u16| dir.path(format!("m-{:05}-of-{of:05}.gguf", i + 1)).display().to_string();
     let all: Vec<(String, Tensor)> = tensors.into_iter().collect();
     for (i, tensors) in all.chunks(all.len().div_ceil(3)).enumerate() {
         let own = if i == 0 { fields.clone() } else { Vec::new() };
@@ -247,16 +245,16 @@ fn any_part_of_a_model_in_several_files_stands_for_all() {
     for i in 0..3 {
         assert_same(&format!("part {i}"), &(folder.clone(), part(i, 3)));
     }
-    fs::rename(part(1, 3), dir.path().join("alone.gguf")).unwrap();
+    fs::rename(part(1, 3), dir.path("alone.gguf")).unwrap();
     assert_refused(&part(0, 3), &["cannot read", "m-00002-of-00003.gguf"]);
 }
 
 #[test]
 fn weights_of_a_gguf_file_give_the_same_bits_expanded_and_streamed() {
     use GgmlDType::*;
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     for dtype in [F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K] {
-        let (_, file) = write_both(dir.path(), "gemma2", dtype, |config| {
+        let (_, file) = write_both(dir.folder(), "gemma2", dtype, |config| {
             // Rows of whole blocks.
             (config["hidden_size"], config["intermediate_size"], config["head_dim"]) =
                 (256.into(), 256.into(), 64.into());
@@ -270,27 +268,27 @@ fn weights_of_a_gguf_file_give_the_same_bits_expanded_and_streamed() {
 #[test]
 fn a_file_of_llama_3_begins_prompts_as_llama_cpp_does_where_it_says_nothing() {
     for (pre, expected) in [("llama-bpe", "<s> (config)"), ("tekken", "<s> (config)"), ("qwen2", "none (config)")] {
-        let dir = TempDir::new().unwrap();
+        let dir = Scratch::new();
         let mut fields = tokenizer_fields(&tokenizer(), pre);
         fields.retain(|(name, _)| name != "tokenizer.ggml.add_bos_token");
-        let file = write_with_fields(dir.path(), 300, fields);
+        let file = write_with_fields(dir.folder(), 300, fields);
         assert_eq!(load(&file).info.bos.as_deref(), Some(expected), "{pre}");
     }
 }
 
 #[test]
 fn a_byte_level_vocabulary_without_merges_is_refused_by_name() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let mut fields = tokenizer_fields(&tokenizer(), "gpt-2");
     fields.retain(|(name, _)| name != "tokenizer.ggml.merges");
-    assert_refused(&write_with_fields(dir.path(), 300, fields), &["llama.gguf", "tokenizer.ggml.merges is missing"]);
+    assert_refused(&write_with_fields(dir.folder(), 300, fields), &["llama.gguf", "tokenizer.ggml.merges is missing"]);
 }
 
 #[test]
 fn names_of_one_pattern_make_one_tokenizer() {
     let ids = |pre: &str| {
-        let dir = TempDir::new().unwrap();
-        let model = load(&write_with_tokenizer(dir.path(), pre));
+        let dir = Scratch::new();
+        let model = load(&write_with_tokenizer(dir.folder(), pre));
         model.tokenizer().unwrap().encode("The magic number of Lisbon is 48213. They'll see.").unwrap().ids
     };
     assert_eq!(ids("deepseek-r1-qwen"), ids("qwen2"));
@@ -301,11 +299,11 @@ fn names_of_one_pattern_make_one_tokenizer() {
 
 #[test]
 fn tokens_that_end_a_turn_end_an_answer() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let mut fields = tokenizer_fields(&tokenizer(), "gpt-2");
     set(&mut fields, "tokenizer.ggml.eos_token_id", Field::U32(5));
     set(&mut fields, "tokenizer.ggml.eot_token_id", Field::U32(7));
-    assert_eq!(load(&write_with_fields(dir.path(), 300, fields)).eos_ids(), [5, 7]);
+    assert_eq!(load(&write_with_fields(dir.folder(), 300, fields)).eos_ids(), [5, 7]);
 }
 
 /// Folders of which a GGUF file was made with the Python package `gguf` (`export_gguf.py`), with the configuration of a folder.
@@ -318,12 +316,12 @@ fn every_architecture_computes_what_the_folder_it_was_made_of_computes() {
     names.sort();
     assert!(names.len() >= 23, "{names:?}");
     for name in names {
-        let dir = TempDir::new().unwrap();
-        fs::copy(fixture(&format!("gguf/{name}.json")), dir.path().join("config.json")).unwrap();
+        let dir = Scratch::new();
+        fs::copy(fixture(&format!("gguf/{name}.json")), dir.path("config.json")).unwrap();
         let own = fixture(&format!("gguf/{name}.safetensors"));
         let weights = if own.exists() { own } else { fixture(&format!("transformers/{name}/model.safetensors")) };
-        fs::copy(weights, dir.path().join("model.safetensors")).unwrap();
-        let (folder, file) = (dir.path().display().to_string(), fixture(&format!("gguf/{name}.gguf")));
+        fs::copy(weights, dir.path("model.safetensors")).unwrap();
+        let (folder, file) = (dir.folder().display().to_string(), fixture(&format!("gguf/{name}.gguf")));
         let vocab = open::open(&folder, LoadOptions::default()).unwrap().config.vocab as u32;
         let ids: Vec<u32> = (0..40).map(|i| (i * 97 + 5) % vocab).collect();
         let of = |model: &str| {
@@ -341,8 +339,8 @@ fn every_architecture_computes_what_the_folder_it_was_made_of_computes() {
 
 #[test]
 fn a_file_that_contradicts_itself_is_refused_as_by_llama_cpp() {
-    let dir = TempDir::new().unwrap();
-    let (_, file) = write_both(dir.path(), "llama", GgmlDType::F32, |_| ());
+    let dir = Scratch::new();
+    let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
     let whole = fs::read(&file).unwrap();
     let replaced = |from: &str, to: &str| {
         let at = whole.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
@@ -371,17 +369,17 @@ fn a_file_that_contradicts_itself_is_refused_as_by_llama_cpp() {
 
 #[test]
 fn a_file_needs_no_extension() {
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     for (name, other) in [("qwen3_moe", "sha256-0123"), ("granite", "Model.GGUF")] {
-        fs::copy(fixture(&format!("gguf/{name}.gguf")), dir.path().join(other)).unwrap();
-        assert!(inspect(dir.path(), other).status.success(), "{other}");
+        fs::copy(fixture(&format!("gguf/{name}.gguf")), dir.path(other)).unwrap();
+        assert!(inspect(dir.folder(), other).status.success(), "{other}");
     }
 }
 
 #[test]
 fn tensors_may_have_further_dimensions_of_one() {
-    let dir = TempDir::new().unwrap();
-    let file = dir.path().join("m.gguf").display().to_string();
+    let dir = Scratch::new();
+    let file = dir.path("m.gguf").display().to_string();
     let (fields, tensors) = parts(&fixture("gguf/qwen2_moe.gguf").display().to_string());
     let logits = || {
         let model = load(&file).transformer;
@@ -400,8 +398,8 @@ fn tensors_may_have_further_dimensions_of_one() {
 /// Every integer of the fields, in turn, is one that is not expected: what is read then is refused or bounded.
 #[test]
 fn absurd_integers_are_refused_in_no_time() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("m.gguf").display().to_string();
+    let dir = Scratch::new();
+    let path = dir.path("m.gguf").display().to_string();
     for family in ["gemma", "granite", "mixtral", "olmo3", "phi3", "qwen2_moe", "starcoder2"] {
         let (fields, tensors) = parts(&fixture(&format!("gguf/{family}.gguf")).display().to_string());
         for (i, (name, field)) in fields.iter().enumerate() {

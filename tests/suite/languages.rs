@@ -1,5 +1,6 @@
 //! Needles of a file in many languages: the answer behind the question has the tokens that it has in its needle.
 
+use crate::common::Scratch;
 use crate::real_models::real;
 use engine::model::Gguf;
 use serde_json::json;
@@ -43,8 +44,8 @@ const CASES: [Case; 19] = [
 ];
 
 fn check(tokenizer: &Tokenizer) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("needles.json");
+    let folder = Scratch::new();
+    let path = folder.path("needles.json");
     let spec = NeedleSpec { ctx_tok: 400, form: &FILE, ..NeedleSpec::default() };
     for Case { language, lead, gap, answer, behind, question } in &CASES {
         let needle = format!("{lead}{gap}{answer}{behind}");
@@ -70,8 +71,8 @@ fn lead_and_answer_have_the_tokens_of_the_needle_in_every_language() {
 
 #[test]
 fn a_needle_stands_between_sentences_as_they_stand_between_each_other() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
+    let folder = Scratch::new();
+    let path = |name: &str| folder.path(name);
     for (language, sentences, needle, question, answer, wanted) in [
         (
             "Chinese",

@@ -1,6 +1,6 @@
 //! The run as a call of the library: a measure of the test's own, stopped and continued without a process in between.
 
-use crate::common::tiny_model;
+use crate::common::{tiny_model, Scratch};
 use difftool::commands::Experiment;
 use difftool::measures::{Measure, MeasureData, MeasureOutput, Measures, ObservedPass, PassKey};
 use difftool::results::folder::RunFolder;
@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tempfile::TempDir;
 use text::Prompt;
 
 /// Counts the tokens of prompts, and pools a number that depends on their order.
@@ -107,9 +106,9 @@ proptest! {
 
     #[test]
     fn a_run_stopped_anywhere_and_continued_leaves_the_bytes_of_one_run(after in 1..6usize, threads in 1..4usize) {
-        let home = TempDir::new().unwrap();
-        let setup = experiment(&home.path().join("model")).setups().unwrap().each.remove(0);
-        let (whole, parts) = (home.path().join("whole"), home.path().join("parts"));
+        let home = Scratch::new();
+        let setup = experiment(&home.path("model")).setups().unwrap().each.remove(0);
+        let (whole, parts) = (home.path("whole"), home.path("parts"));
         let start = RunStart::New(Some(whole.clone()));
         let once = measured(&setup, start, 2, Ledger::default(), None);
         prop_assert!(once.is_complete());
@@ -134,14 +133,14 @@ proptest! {
 
 #[test]
 fn a_prompt_that_fails_is_a_record_and_the_others_go_on() {
-    let home = TempDir::new().unwrap();
-    let setup = experiment(&home.path().join("model")).setups().unwrap().each.remove(0);
+    let home = Scratch::new();
+    let setup = experiment(&home.path("model")).setups().unwrap().each.remove(0);
     let ledger = Ledger { fails_on: Some(1), ..Ledger::default() };
-    let done = measured(&setup, RunStart::New(Some(home.path().join("run"))), 2, ledger, None);
+    let done = measured(&setup, RunStart::New(Some(home.path("run"))), 2, ledger, None);
     assert!(done.is_complete());
     let failures = &done.frame.records.failures;
     assert_eq!((failures.len(), failures[0].measure.error.as_deref()), (2, Some("sample 1 is not liked")));
-    let written = record::read(&home.path().join("run/results.csv")).unwrap();
+    let written = record::read(&home.path("run/results.csv")).unwrap();
     assert_eq!(failures, &written.iter().filter(|record| record.measure.error.is_some()).cloned().collect::<Vec<_>>());
     let tokens = written.iter().filter(|record| record.measure.metric == "tokens");
     assert_eq!(tokens.map(|record| record.identity.sample.unwrap()).collect::<Vec<_>>(), [0, 0, 2, 2]);

@@ -37,6 +37,7 @@ mod python;
 mod quantise_qk;
 mod real_models;
 mod reference;
+mod refusals;
 mod replicates;
 mod report;
 mod resume;

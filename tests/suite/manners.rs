@@ -1,14 +1,11 @@
 //! The binary from outside: prompts to look at, completions, pipes.
 
-use crate::common::{difftool, printed};
-use std::fs;
+use crate::common::{commands, Scratch};
 use std::process::Stdio;
-use tempfile::TempDir;
 
 #[test]
 fn a_prompt_is_shown_with_its_regions_in_brackets() {
-    let shown =
-        printed(&mut difftool(".", &["prompt", "--ctx", "256", "--needles", "2", "--retrieve", "1", "--depths", "50"]));
+    let shown = Scratch::new().stdout("prompt --ctx 256 --needles 2 --retrieve 1 --depths 50");
     for region in ["[template|", "[needle|", "[answer|", "[distractor|", "[question|"] {
         assert!(shown.contains(region), "{region} is not in {shown}");
     }
@@ -19,8 +16,7 @@ fn a_prompt_is_shown_with_its_regions_in_brackets() {
 
 #[test]
 fn prompts_as_json_lines_hold_what_was_tokenized_and_where_the_answer_is() {
-    let lines =
-        printed(&mut difftool(".", &["prompt", "--ctx", "256", "--needles", "2", "--samples", "1", "--jsonl", "-"]));
+    let lines = Scratch::new().stdout("prompt --ctx 256 --needles 2 --samples 1 --jsonl -");
     assert_eq!(lines.lines().count(), 5, "five depths");
     for line in lines.lines() {
         let prompt: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -42,44 +38,28 @@ fn prompts_as_json_lines_hold_what_was_tokenized_and_where_the_answer_is() {
 
 #[test]
 fn prompts_are_written_to_new_files_only() {
-    let dir = TempDir::new().unwrap();
-    let file = dir.path().join("prompts.jsonl");
-    let args = ["prompt", "--ctx", "256", "--needles", "1", "--jsonl", file.to_str().unwrap()];
-    difftool(".", &args).assert().success();
-    let before = fs::read(&file).unwrap();
-    difftool(".", &args).assert().code(2);
-    assert_eq!(fs::read(&file).unwrap(), before);
-}
-
-#[test]
-fn a_prompt_that_is_not_there_is_refused_with_what_there_is() {
-    for (args, words) in [
-        (&["--index", "9"][..], "prompts 0 to 4"),
-        (&["--query", "1"], "questions 0 to 0"),
-        (&["--model", "nowhere"], "nowhere"),
-    ] {
-        let common = ["prompt", "--ctx", "256", "--needles", "1", "--samples", "1"];
-        let output = difftool(".", &[&common[..], args].concat()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && stderr.contains(words), "{stderr}");
-    }
+    let dir = Scratch::new();
+    let prompt = "prompt --ctx 256 --needles 1 --jsonl prompts.jsonl";
+    dir.stdout(prompt);
+    let before = dir.bytes("prompts.jsonl");
+    dir.refuses(prompt, &["prompts.jsonl: it exists"]);
+    assert_eq!(dir.bytes("prompts.jsonl"), before);
 }
 
 #[test]
 fn completions_name_every_command() {
-    let commands =
-        ["needle", "ratio", "heatmap", "quantize", "outliers", "nll", "run", "merge", "compare", "prompt", "train"];
+    let commands = commands();
+    assert!(commands.len() > 20, "{commands:?}");
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = printed(&mut difftool(".", &["completions", shell]));
-        assert!(commands.iter().all(|command| script.contains(command)), "{shell}");
+        let script = Scratch::new().stdout(["completions", shell]);
+        assert!(commands.iter().all(|command| script.contains(command.as_str())), "{shell}");
     }
 }
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
     for args in [&["completions", "bash"][..], &["prompt", "--ctx", "1k", "--jsonl", "-"]] {
-        let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"));
-        let mut child = command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Scratch::new().process(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");

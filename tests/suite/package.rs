@@ -1,5 +1,6 @@
 //! The crate as it is packaged and installed.
 
+use crate::common::Scratch;
 use assert_cmd::cargo::cargo_bin;
 use flate2::write::DeflateEncoder;
 use flate2::Compression;
@@ -8,7 +9,6 @@ use std::fs;
 use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
-use tempfile::TempDir;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -118,11 +118,11 @@ fn shell_lines(page: &str, heading: &str) -> String {
 fn completions_and_manual_pages_are_installed_as_documented_and_a_second_time() {
     let page = fs::read_to_string(root().join("docs/experiments.md")).unwrap();
     let lines = shell_lines(&page, "## Completions and manual pages");
-    let home = TempDir::new().unwrap();
+    let home = Scratch::new();
     let path = format!("{}:{}", cargo_bin("difftool").parent().unwrap().display(), std::env::var("PATH").unwrap());
     let bash = |script: &str| {
         let command = ["--noprofile", "--norc", "-ec", script];
-        let output = Command::new("bash").args(command).env("HOME", home.path()).env("PATH", &path).output().unwrap();
+        let output = Command::new("bash").args(command).env("HOME", home.folder()).env("PATH", &path).output().unwrap();
         assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     };
@@ -133,7 +133,7 @@ fn completions_and_manual_pages_are_installed_as_documented_and_a_second_time() 
          COMP_WORDS=(difftool need) COMP_CWORD=1 && _difftool difftool need difftool && echo ${COMPREPLY[@]}",
     );
     assert_eq!(completed.trim(), "needle");
-    let page = fs::read_to_string(home.path().join(".local/share/man/man1/difftool-needle.1")).unwrap();
+    let page = fs::read_to_string(home.path(".local/share/man/man1/difftool-needle.1")).unwrap();
     for part in
         ["difftool\\-needle \\- Needle", "\\-\\-ctx", "Needles asked for (R in tables)", "difftool needle \\-\\-ctx 4k"]
     {

@@ -116,17 +116,3 @@ fn patches_in_f64_have_the_numbers_of_the_kernels() {
         assert!(numbers.iter().zip(&wide[of]).all(|(a, b)| (a - b).abs() < 1e-3), "{of:?}");
     }
 }
-
-#[test]
-fn prompts_without_an_answer_to_change_are_refused() {
-    let scratch = Scratch::with(&["diff"]);
-    let patch = ["--model", "./diff", "--condition", "patch(0.1, from=clean)", "-q", "--ctx", "256"];
-    for (command, flags, words) in [
-        ("nll", &[][..], "only the answers of needle prompts can be changed"),
-        ("needle", &["--unanswerable"], "a question without an answer"),
-        ("needle", &["--generate"], "generated tokens have no counterpart"),
-        ("needle", &["--task", "niah_multikey_1"], "only needles that give cities numbers"),
-    ] {
-        scratch.refuses(&[&[command], &patch[..], flags].concat(), &[words]);
-    }
-}

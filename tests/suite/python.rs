@@ -1,10 +1,9 @@
 //! The module and the page about it do what they say, where Python with pandas, numpy and matplotlib is present.
 
-use assert_cmd::Command;
+use crate::common::Scratch;
 use std::fs;
 use std::path::Path;
 use std::process::Output;
-use tempfile::TempDir;
 
 /// The code of all blocks of one language.
 fn blocks(page: &str, language: &str) -> String {
@@ -13,7 +12,7 @@ fn blocks(page: &str, language: &str) -> String {
 }
 
 /// Runs Python code with the module of this repository and the binary; `None` where Python lacks one of `libraries`.
-fn python(code: &str, libraries: &str, dir: &TempDir) -> Option<Output> {
+fn python(code: &str, libraries: &str, dir: &Scratch) -> Option<Output> {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let there = std::process::Command::new(&python).args(["-c", &format!("import {libraries}")]).output();
     if !there.is_ok_and(|output| output.status.success()) {
@@ -22,9 +21,9 @@ fn python(code: &str, libraries: &str, dir: &TempDir) -> Option<Output> {
     }
     let binary = assert_cmd::cargo::cargo_bin("difftool");
     let path = std::env::var("PATH").unwrap_or_default();
-    fs::write(dir.path().join("page.py"), code).unwrap();
+    dir.write("page.py", code);
     let mut command = std::process::Command::new(&python);
-    command.arg("page.py").current_dir(dir).env("MPLBACKEND", "Agg").env("PYTHONDONTWRITEBYTECODE", "1");
+    command.arg("page.py").current_dir(dir.folder()).env("MPLBACKEND", "Agg").env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("PYTHONPATH", Path::new(env!("CARGO_MANIFEST_DIR")).join("python"));
     command.env("PATH", format!("{}:{path}", binary.parent().unwrap().display()));
     Some(command.output().unwrap())
@@ -35,13 +34,13 @@ fn the_page_about_python_runs_as_it_stands() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
     // Fewer tokens and prompts.
     let code = blocks(&page, "python").replace("ctx=\"1k\"", "ctx=256").replace("ctx=512", "ctx=256");
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let Some(run) = python(&code, "matplotlib, numpy, pandas", &dir) else { return };
     let out = String::from_utf8_lossy(&run.stdout);
     let error = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success() && !error.contains("Warning"), "{error}");
     assert!(out.contains("1 - λ: True") && out.contains("N  R  accuracy"), "{out}");
-    assert!(dir.path().join("maps.png").is_file());
+    assert!(dir.exists("maps.png"));
 }
 
 #[test]
@@ -64,7 +63,7 @@ except difftool.Error as error:
     assert "nope" in str(error)
     print("done")
 "#;
-    let dir = TempDir::new().unwrap();
+    let dir = Scratch::new();
     let Some(run) = python(code, "json", &dir) else { return };
     assert_eq!(String::from_utf8_lossy(&run.stdout), "done\n", "{}", String::from_utf8_lossy(&run.stderr));
 }
@@ -72,14 +71,9 @@ except difftool.Error as error:
 #[test]
 fn the_page_about_python_names_what_an_explorer_holds() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/python.md")).unwrap();
-    let dir = TempDir::new().unwrap();
-    Command::cargo_bin("difftool")
-        .unwrap()
-        .current_dir(&dir)
-        .args("explore --ctx 256 --out runs/explore -q".split(' '))
-        .assert()
-        .success();
-    let explorer = fs::read_to_string(dir.path().join("runs/explore/explore.html")).unwrap();
+    let dir = Scratch::new();
+    dir.stdout("explore --ctx 256 --out runs/explore -q");
+    let explorer = dir.read("runs/explore/explore.html");
     let json = explorer.split(r#"id="contents">"#).nth(1).unwrap().split("</script>").next().unwrap();
     let model = &serde_json::from_str::<serde_json::Value>(json).unwrap()["models"][0];
     let named: Vec<&str> =

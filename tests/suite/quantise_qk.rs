@@ -215,7 +215,7 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     let flags = "quantize --of qk --bits 8,nvfp4 --smooth --rotate --each-layer";
     scratch.stdout(&words(&format!("{flags} {SHORT} --threads 1 --out one")));
     scratch.stdout(&words(&format!("{flags} {SHORT} --threads 3 --out three")));
-    let csv = |run: &str| std::fs::read_to_string(scratch.path(run).join("results.csv")).unwrap();
+    let csv = |run: &str| scratch.read(format!("{run}/results.csv"));
     assert_eq!(csv("one"), csv("three"));
     for figure in ["bits.png", "layers.png"] {
         assert!(scratch.path("one").join(figure).is_file(), "{figure}");
@@ -253,20 +253,4 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     assert!(of_layer(0) == 1.0 && of_layer(1) == 1.0 && of_layer(2) < 1.0);
     let scopes: std::collections::BTreeSet<_> = records.iter().filter_map(|r| r.identity.scope.clone()).collect();
     assert!(scopes.contains("qk-block-smooth-rotate") && scopes.contains("qk-block-nvfp4-smooth-rotate-layers-3"));
-}
-
-#[test]
-fn what_belongs_to_logits_or_to_queries_and_keys_is_refused_of_the_other() {
-    let scratch = Scratch::new();
-    for (flags, expected) in [
-        ("--of qk --scope row", &["--scope row", "block, token and head"][..]),
-        ("--scope block", &["--scope block", "tensor, head and row"]),
-        ("--bits fp8", &["--bits fp8", "queries and keys"]),
-        ("--of qk --bits 17", &["--bits 17", "2 to 16"]),
-        ("--smooth", &["--smooth", "queries and keys"]),
-        ("--of qk --bits fp6", &["fp6", "fp8, nvfp4 or mxfp4"]),
-    ] {
-        scratch.refuses(&words(&format!("quantize {flags} {SHORT} --out run")), expected);
-        assert!(!scratch.path("run").exists(), "{flags}");
-    }
 }

@@ -1,7 +1,7 @@
 //! Our forward pass over whole folders of every family against numbers from Python `transformers` (see
 //! tests/fixtures/README.md).
 
-use crate::common::{distance, fixture};
+use crate::common::{distance, fixture, Scratch};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Tensor};
 use difftool::measures::{PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
@@ -164,9 +164,9 @@ fn with_experts_in_one_tensor(from: &str, to: &Path) {
 
 #[test]
 fn experts_in_one_tensor_are_the_same_model() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = Scratch::new();
     for name in ["qwen3_moe", "mixtral", "olmoe", "qwen2_moe"] {
-        let (apart, to) = (folder(name), dir.path().join(name));
+        let (apart, to) = (folder(name), dir.path(name));
         with_experts_in_one_tensor(name, &to);
         let weights = Checkpoint::open(&to).unwrap().load(&apart.config).unwrap();
         let together = Folder { weights, ..folder(name) };

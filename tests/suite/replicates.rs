@@ -1,7 +1,7 @@
 //! `difftool compare --replicates` from outside: models that differ by their training seed.
 
 use super::compare::{number, row, Run, Scratch, RUN};
-use crate::common::refuses_outright;
+use crate::common::{printed, refuses_outright};
 use difftool::results::record::Record;
 
 /// Two recipes with three and four seeds. The seeds of `diff` have shares that are 0.02 to 0.06 larger.
@@ -86,11 +86,7 @@ fn recipes_are_named_by_the_end_of_their_folders_and_compared_with_any_of_them()
 #[test]
 fn tables_and_comparisons_have_short_names_of_models() {
     let scratch = scratch();
-    let text = |run: &str| {
-        let mut difftool = assert_cmd::Command::cargo_bin("difftool").unwrap();
-        let output = difftool.args(["report", "--format", "markdown"]).arg(scratch.path(run)).assert().success();
-        String::from_utf8(output.get_output().stdout.clone()).unwrap()
-    };
+    let text = |run: &str| printed(&mut scratch.command(["report", "--format", "markdown", run]));
     let (all, mixed) = (text("run"), text("mixed"));
     assert!(all.contains("| diff/seed-1 |") && all.contains(" - transformer/seed-1"), "{all}");
     assert!(!all.contains("runs/a/") && !mixed.contains("runs/a/"), "{all}{mixed}");

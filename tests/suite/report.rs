@@ -1,6 +1,6 @@
 //! The binary from outside: `difftool report` on run folders made here, and everything a user can get wrong.
 
-use crate::common::{self, fails, printed, tiny_model};
+use crate::common::{self, printed, refuses_outright, tiny_model};
 use assert_cmd::Command;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -139,8 +139,7 @@ impl Scratch {
     /// Fails with this exit code and one line on stderr that contains all of `words`.
     #[track_caller]
     fn refuses(&self, args: &[&str], code: i32, words: &[&str]) {
-        let [stdout, stderr] = fails(&mut self.report(args), code, words);
-        assert!(stderr.starts_with("difftool: ") && stdout.is_empty(), "{stdout}{stderr}");
+        refuses_outright(&mut self.report(args), code, words);
     }
 }
 
@@ -202,7 +201,7 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
     fixture.config = json!({ "question": "Is it found?", "analysis": "First.\n\nSecond.", "command": "ratio" });
     let scratch = Scratch::new(&fixture);
     let page = scratch.stdout(&["run"]);
-    let figure = STANDARD.encode(fs::read(scratch.path("run/accuracy.png")).unwrap());
+    let figure = STANDARD.encode(scratch.bytes("run/accuracy.png"));
     let weights = "1".repeat(64);
     for shown in [
         "<h1><bdi>difftool ratio: transformer, diff</bdi></h1>",
@@ -227,7 +226,7 @@ fn a_page_shows_tables_figures_lambda_recipe_and_environment() {
 #[test]
 fn the_experiment_file_and_what_is_partial_about_a_run_are_shown() {
     let scratch = Scratch::new(&Fixture::needle());
-    fs::write(scratch.path("run/experiment.toml"), "command = \"<b>\"\n").unwrap();
+    scratch.write("run/experiment.toml", "command = \"<b>\"\n");
     edit(&scratch, |manifest| {
         manifest["shard"] = json!("1/2");
         manifest["resumed_cells"] = json!(4);
@@ -458,7 +457,7 @@ fn runs_are_compared_in_words_that_a_reader_understands() {
 /// Explores a tiny model into a folder of a scratch.
 fn explore(scratch: &Scratch, folder: &str) {
     tiny_model(&scratch.path("tiny"), "diff");
-    let mut command = scratch.command(&[]);
+    let mut command = scratch.command("");
     command.args(["explore", "--model", "./tiny", "--ctx", "256", "-q"]);
     command.args(["--out", folder]).assert().success();
 }
@@ -473,7 +472,7 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
     let scratch = Scratch::new(&Fixture::needle());
     explore(&scratch, "maps");
     let page = scratch.stdout(&["run", "maps"]);
-    let explorer = fs::read_to_string(scratch.path("maps/explore.html")).unwrap();
+    let explorer = scratch.read("maps/explore.html");
     let held =
         page.split("<script type=\"text/plain\" id=\"page-2-explorer\">").nth(1).unwrap().split('<').next().unwrap();
     assert_eq!(inflated(held), explorer);
@@ -549,11 +548,11 @@ fn of_a_page_that_somebody_changed_only_the_data_are_in_the_report() {
 #[test]
 fn a_page_that_this_build_did_not_write_is_not_in_the_report() {
     let scratch = Scratch::new(&Fixture::needle());
-    fs::write(scratch.path("run/explore.html"), "<script>alert(1)</script>").unwrap();
+    scratch.write("run/explore.html", "<script>alert(1)</script>");
     let output = OutputFile::describe(&scratch.path("run"), "explore.html", None).unwrap();
     edit(&scratch, |manifest| manifest["outputs"].as_array_mut().unwrap().push(json!(output)));
     assert_eq!(scratch.stdout(&["run"]).matches("<script").count(), 1, "only ours");
-    fs::write(scratch.path("run/explore.html"), "<script>alert(2)</script>").unwrap();
+    scratch.write("run/explore.html", "<script>alert(2)</script>");
     scratch.refuses(&["run"], 1, &["run/explore.html is not the file that"]);
 }
 
@@ -567,11 +566,11 @@ fn a_report_is_the_same_twice() {
 fn a_file_that_exists_is_not_overwritten() {
     let scratch = Scratch::new(&Fixture::needle());
     scratch.report(&["run", "-o", "report.html"]).assert().success().stdout("");
-    let page = fs::read_to_string(scratch.path("report.html")).unwrap();
+    let page = scratch.read("report.html");
     assert!(page.ends_with("</html>\n"));
-    fs::write(scratch.path("notes.html"), "mine").unwrap();
+    scratch.write("notes.html", "mine");
     scratch.refuses(&["run", "-o", "notes.html"], 2, &["notes.html"]);
-    assert_eq!(fs::read_to_string(scratch.path("notes.html")).unwrap(), "mine");
+    assert_eq!(scratch.read("notes.html"), "mine");
     scratch.refuses(
         &["run", "-o", "nowhere/report.html"],
         2,
@@ -647,7 +646,7 @@ fn files_outside_the_run_folder_are_not_read() {
 #[test]
 fn a_png_that_cannot_be_read_is_an_error_even_if_the_manifest_knows_it() {
     let scratch = Scratch::new(&Fixture::needle());
-    fs::write(scratch.path("run/accuracy.png"), "no PNG").unwrap();
+    scratch.write("run/accuracy.png", "no PNG");
     let output = OutputFile::describe(&scratch.path("run"), "accuracy.png", None).unwrap();
     edit(&scratch, |manifest| manifest["outputs"] = json!([output]));
     scratch.refuses(&["run"], 1, &["accuracy.png is not a PNG that can be read"]);

@@ -6,15 +6,13 @@
 //! A_j(digit) = e^d / (D e^d + e^b + N). RoPE turns slowly enough to do nothing. Values are the same everywhere too, so what
 //! a region gives the output is its share of the signed row. The last norm is 0, so all tokens are equally likely.
 
-use crate::common::{tiny_model, WIDTH};
-use assert_cmd::Command;
+use crate::common::{printed, tiny_model, Scratch, WIDTH};
 use candle_core::{DType, Device, Tensor};
-use difftool::results::record::{self, Record};
+use difftool::results::record::Record;
 use engine::model::Weights;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use tempfile::TempDir;
 use text::Tokenizer;
 
 const HEAD_DIM: usize = 8;
@@ -160,19 +158,15 @@ struct Ruler {
 
 impl Ruler {
     fn new(maps: &[Logits], command: &[&str]) -> Self {
-        let dir = TempDir::new().unwrap();
-        write(&dir.path().join("ruler"), maps);
+        let dir = Scratch::new();
+        write(&dir.path("ruler"), maps);
         let asked = ["--ctx", "128", "--needles", "1", "--depths", "0,70", "--samples", "2", "--model", "./ruler"];
-        let run = |args: &[&str]| {
-            let mut run = Command::cargo_bin("difftool").unwrap();
-            let output = run.current_dir(dir.path()).args(args).args(asked).assert().success().get_output().clone();
-            String::from_utf8(output.stdout).unwrap()
-        };
+        let run = |args: &[&str]| printed(dir.command(args).args(asked));
         run(&[command, &["--layers", "0", "--out", "run"]].concat());
         let lines = run(&["prompt", "--jsonl", "-"]);
         Self {
             prompts: lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
-            records: record::read(&dir.path().join("run/results.csv")).unwrap(),
+            records: dir.records("run"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Several seeds of a spec: where they go, that they can be stopped and trained one by one, and what variants share.
 
-use crate::common::{train, Scratch, StopAfter};
+use crate::common::{printed, train, Scratch, StopAfter};
 use difftool::train::*;
 use engine::attention::VariantName;
 use engine::model::{ModelConfig, Placement, Weights, TENSOR_FILE};
@@ -78,8 +78,8 @@ fn assert_same(a: &Path, b: &Path) {
 
 #[test]
 fn seeds_that_are_stopped_and_resumed_or_trained_one_by_one_end_with_the_same_bytes() {
-    let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let [whole, parts, single] = [0, 1, 2].map(|i| folders[i].path());
+    let folders: Vec<_> = (0..3).map(|_| Scratch::new()).collect();
+    let [whole, parts, single] = [0, 1, 2].map(|i| folders[i].folder());
     let runs = spec().runs();
     assert_eq!(runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>(), RUNS);
     assert_eq!(run(&runs, whole, false, usize::MAX), TrainOutcome::Finished);
@@ -95,20 +95,20 @@ fn seeds_that_are_stopped_and_resumed_or_trained_one_by_one_end_with_the_same_by
     assert_ne!(left(whole, RUNS[0])[TENSOR_FILE], left(whole, RUNS[2])[TENSOR_FILE], "other seeds, other models");
 
     // A single seed has its folder without a number, and the same bytes.
-    let (one, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+    let (one, stop) = (Scratch::new(), AtomicBool::new(false));
     let spec = TrainSpec { seed: Some(5), seeds: None, ..spec() };
     let nobody = StopAfter::new(usize::MAX, &stop);
-    assert_eq!(train(&spec, one.path(), false, &stop, &nobody).unwrap(), TrainOutcome::Finished);
-    assert!(left(one.path(), "transformer") == left(whole, "transformer/seed-5"));
+    assert_eq!(train(&spec, one.folder(), false, &stop, &nobody).unwrap(), TrainOutcome::Finished);
+    assert!(left(one.folder(), "transformer") == left(whole, "transformer/seed-5"));
 }
 
 #[test]
 fn runs_that_were_finished_before_count_when_the_study_goes_on() {
     let scratch = Scratch::new();
-    std::fs::write(scratch.path("spec.toml"), SPEC).unwrap();
+    scratch.write("spec.toml", SPEC);
     let told = |args: &[&str]| {
         let output = scratch.run(&[&["train", "spec.toml", "--out", "study"], args].concat());
-        String::from_utf8(output.stderr).unwrap()
+        output.stderr
     };
     let first = told(&["--only", "transformer"]);
     assert!(first.contains("; 2 of 2 runs\n"), "{first}");
@@ -157,17 +157,13 @@ fn variants_of_a_spec_differ_only_in_what_they_name() {
 
 #[test]
 fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_course_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().join("study");
+    let folder = Scratch::new();
+    let out = folder.path("study");
     let with_contrast =
         format!("{SPEC}\n[[contrast]]\nname = \"the gate\"\nof = [\"gated-diff\"]\nless = [\"transformer\"]\n");
-    std::fs::write(folder.path().join("spec.toml"), &with_contrast).unwrap();
+    folder.write("spec.toml", &with_contrast);
     assert_eq!(run(&spec().runs()[..3], &out, false, usize::MAX), TrainOutcome::Finished);
-    let summary = |tables: &[&str]| {
-        let mut command = assert_cmd::Command::cargo_bin("difftool").unwrap();
-        let command = command.current_dir(folder.path()).args(["train", "spec.toml", "--out", "study", "--summary"]);
-        String::from_utf8(command.args(tables).assert().success().get_output().stdout.clone()).unwrap()
-    };
+    let summary = |tables: &[&str]| printed(folder.command("train spec.toml --out study --summary").args(tables));
     let printed = summary(&[]);
     assert!(printed.contains("3 of 4 runs are finished.") && printed.contains("Fewer than three"), "{printed}");
     assert!(printed.contains("Undecided: ") && summary(&["--tables", "differences"]).contains("the gate"), "{printed}");
@@ -184,9 +180,6 @@ fn what_runs_came_to_is_summed_up_without_training_from_logs_or_from_their_cours
     assert_eq!(summary(&[]), printed);
     assert_eq!(std::fs::read_to_string(out.join("course.csv")).unwrap(), course);
     std::fs::remove_file(out.join("course.csv")).unwrap();
-    let mut command = assert_cmd::Command::cargo_bin("difftool").unwrap();
-    let refused =
-        command.current_dir(folder.path()).args(["train", "spec.toml", "--out", "study", "--summary"]).output();
-    let stderr = String::from_utf8(refused.unwrap().stderr).unwrap();
-    assert!(stderr.contains("it has no log of a run of spec.toml"), "{stderr}");
+    let words = ["it has no log of a run of spec.toml"];
+    folder.fails("train spec.toml --out study --summary", 1, &words);
 }

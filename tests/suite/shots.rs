@@ -1,9 +1,8 @@
 //! `difftool shots` and `needle --unanswerable` from outside.
 
-use crate::common::{printed, refuses_outright, typed};
-use difftool::results::record::{read, Record};
+use crate::common::Scratch;
+use difftool::results::record::Record;
 use std::collections::{BTreeMap, BTreeSet};
-use tempfile::TempDir;
 
 fn of<'a>(records: &'a [Record], metric: &'a str) -> impl Iterator<Item = &'a Record> {
     records.iter().filter(move |record| record.measure.metric == metric)
@@ -14,11 +13,11 @@ const SHOTS: &str =
 
 #[test]
 fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangement() {
-    let folder = TempDir::new().unwrap();
-    let shown = printed(&mut typed(&folder, &format!("{SHOTS} --out run")));
+    let folder = Scratch::new();
+    let shown = folder.stdout(&format!("{SHOTS} --out run"));
     assert!(shown.contains("Many shots") && shown.contains("by class"), "{shown}");
-    assert!(folder.path().join("run/shots.png").is_file());
-    let records = read(&folder.path().join("run/results.csv")).unwrap();
+    assert!(folder.path("run/shots.png").is_file());
+    let records = folder.records("run");
     type Prompts = BTreeSet<(u64, u64)>;
     let mut prompts: BTreeMap<(String, Option<usize>), Prompts> = BTreeMap::new();
     for record in of(&records, "accuracy") {
@@ -31,7 +30,7 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
     assert!(prompts.values().all(|seeds| *seeds == first), "the same prompts in all of them");
     assert_eq!((first.len(), first.iter().map(|(seed, _)| seed).collect::<BTreeSet<_>>().len()), (6, 2));
     // Neither arrangements nor numbers of examples are prompts: two mappings, three arrangements of 4 and of 12 each.
-    let compared = printed(&mut typed(&folder, "compare -q run --by task --metric accuracy --format csv"));
+    let compared = folder.stdout("compare -q run --by task --metric accuracy --format csv");
     let row: Vec<&str> = compared.lines().nth(1).unwrap().split(',').collect();
     let at = |name: &str| compared.lines().next().unwrap().split(',').position(|column| column == name).unwrap();
     assert_eq!((row[at("n")], row[at("cases")]), ("2", "12"), "{compared}");
@@ -39,40 +38,25 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
 
 #[test]
 fn a_run_of_shots_is_an_experiment_file_like_any_other() {
-    let folder = TempDir::new().unwrap();
-    let text = printed(&mut typed(&folder, &format!("{SHOTS} --print-experiment")));
+    let folder = Scratch::new();
+    let text = folder.stdout(&format!("{SHOTS} --print-experiment"));
     assert!(text.contains("command = \"shots\"\n") && text.contains("order = [\"random\", \"by-class\"]"), "{text}");
-    std::fs::write(folder.path().join("mine.toml"), &text).unwrap();
-    printed(&mut typed(&folder, "run mine.toml -q --out run"));
-    let again = printed(&mut typed(&folder, &format!("{SHOTS} --out flags")));
-    let read = |run: &str| std::fs::read(folder.path().join(run).join("results.csv")).unwrap();
+    folder.write("mine.toml", &text);
+    folder.stdout("run mine.toml -q --out run");
+    let again = folder.stdout(&format!("{SHOTS} --out flags"));
+    let read = |run: &str| folder.bytes(format!("{run}/results.csv"));
     assert!(read("run") == read("flags") && !again.is_empty());
-    let report = printed(&mut typed(&folder, "report run --format markdown"));
+    let report = folder.stdout("report run --format markdown");
     assert!(report.contains("best - worst"), "{report}");
 }
 
 #[test]
-fn shots_that_cannot_be_are_refused_in_one_line_before_anything_is_written() {
-    let folder = TempDir::new().unwrap();
-    let shots = |rest: &str| format!("shots -q --model transformer --ctx 512 --out run {rest}");
-    refuses_outright(&mut typed(&folder, &shots("--shots 0")), 2, &["--shots 0"]);
-    refuses_outright(&mut typed(&folder, &shots("--shots 4,4")), 2, &["--shots 4 is named twice"]);
-    refuses_outright(&mut typed(&folder, &shots("--shots 400")), 2, &["--shots 400: these examples take"]);
-    refuses_outright(&mut typed(&folder, &shots("--words 1")), 2, &["--words 1"]);
-    refuses_outright(&mut typed(&folder, &shots("--words 8 --classes 9")), 2, &["--classes 9"]);
-    refuses_outright(&mut typed(&folder, &shots("--arrangements 0")), 2, &["--arrangements"]);
-    refuses_outright(&mut typed(&folder, &shots("--samples 0")), 2, &["nothing to run"]);
-    refuses_outright(&mut typed(&folder, "needle --ctx 100k --model transformer"), 2, &["trained for at most"]);
-    assert!(!folder.path().join("run").exists());
-}
-
-#[test]
 fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_others() {
-    let folder = TempDir::new().unwrap();
+    let folder = Scratch::new();
     let needle = "needle -q --model transformer --ctx 400 --needles 2 --retrieve 1 --depths 50 --samples 3";
-    let shown = printed(&mut typed(&folder, &format!("{needle} --unanswerable --max-new 12 --out run --tables all")));
+    let shown = folder.stdout(&format!("{needle} --unanswerable --max-new 12 --out run --tables all"));
     assert!(shown.contains("Questions without an answer"), "{shown}");
-    let records = read(&folder.path().join("run/results.csv")).unwrap();
+    let records = folder.records("run");
     let seeds = |metric: &'static str, cities: &'static str| -> Vec<u64> {
         let asked = of(&records, metric).filter(|record| record.identity.cities.as_deref() == Some(cities));
         asked.map(|record| record.identity.seed.unwrap()).collect()
@@ -82,7 +66,7 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
     assert_eq!(seeds("said_number", "train").len(), 3);
     let absent = of(&records, "said_other_needle").filter(|r| r.identity.cities.as_deref() == Some("absent"));
     let copied: Vec<f64> = absent.filter_map(|record| record.measure.value).collect();
-    let said = std::fs::read_to_string(folder.path().join("run/generations.jsonl")).unwrap();
+    let said = folder.read("run/generations.jsonl");
     let lines = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let absent: Vec<serde_json::Value> = lines.filter(|line| line["cities"] == "absent").collect();
     assert_eq!(absent.len(), 3);
@@ -100,8 +84,8 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
     assert!(of_rows("train").contains("share_out"));
     assert_eq!(of_rows("absent"), BTreeSet::from([]));
     // Without the flag the answerable prompts are the ones that they are with it.
-    printed(&mut typed(&folder, &format!("{needle} --generate --max-new 12 --out plain")));
-    let plain = read(&folder.path().join("plain/results.csv")).unwrap();
+    folder.stdout(&format!("{needle} --generate --max-new 12 --out plain"));
+    let plain = folder.records("plain");
     let others: Vec<&Record> = records.iter().filter(|r| r.identity.cities.as_deref() != Some("absent")).collect();
     assert!(others.into_iter().eq(plain.iter()));
 }

@@ -1,15 +1,12 @@
 //! What a learned sink takes of the attention (gpt-oss) is in every picture and file that shows attention.
 
-use crate::common::{assert_drawn, fixture};
-use assert_cmd::Command;
+use crate::common::{assert_drawn, fixture, Scratch};
 use serde_json::json;
 use std::fs;
-use std::path::Path;
-use tempfile::TempDir;
 
 /// The random gpt-oss of the fixtures, with a word for each of its 61 tokens, and a text of them.
-fn gpt_oss(dir: &Path) {
-    let folder = dir.join("m");
+fn gpt_oss(dir: &Scratch) {
+    let folder = dir.path("m");
     fs::create_dir_all(&folder).unwrap();
     for file in ["config.json", "model.safetensors"] {
         fs::copy(fixture("transformers/gpt_oss").join(file), folder.join(file)).unwrap();
@@ -22,23 +19,19 @@ fn gpt_oss(dir: &Path) {
     });
     fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let words: Vec<String> = (0..200).map(|i| format!("w{}", (i * 7 + i / 9) % 61)).collect();
-    fs::write(dir.join("t.txt"), words.join(" ")).unwrap();
+    dir.write("t.txt", words.join(" "));
 }
 
-fn heatmap(dir: &Path, args: &str) {
-    let common = "heatmap --model m --text t.txt --ctx 48 -q ";
-    let run =
-        Command::cargo_bin("difftool").unwrap().current_dir(dir).args((common.to_owned() + args).split(' ')).output();
-    let run = run.unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+fn heatmap(dir: &Scratch, args: &str) {
+    dir.stdout(format!("heatmap --model m --text t.txt --ctx 48 -q {args}"));
 }
 
 #[test]
 fn rows_and_what_the_sink_takes_of_them_are_one() {
-    let dir = TempDir::new().unwrap();
-    gpt_oss(dir.path());
-    heatmap(dir.path(), "--layer 1 --head 2 --full --data map.csv --out csv");
-    let csv = fs::read_to_string(dir.path().join("map.csv")).unwrap();
+    let dir = Scratch::new();
+    gpt_oss(&dir);
+    heatmap(&dir, "--layer 1 --head 2 --full --data map.csv --out csv");
+    let csv = dir.read("map.csv");
     let mut lines = csv.lines();
     assert!(lines.next().unwrap().ends_with(",47,sink"));
     let rows: Vec<Vec<f32>> = lines.map(|line| line.split(',').skip(1).map(|x| x.parse().unwrap()).collect()).collect();
@@ -49,26 +42,26 @@ fn rows_and_what_the_sink_takes_of_them_are_one() {
     let sinks: Vec<f32> = rows.iter().map(|row| row[48]).collect();
     assert!(sinks.iter().all(|&share| share > 0.0 && share < 1.0));
     // The same as a matrix of its own.
-    heatmap(dir.path(), "--layer 1 --head 2 --full --data map.npy --out npy");
-    let npy = |name: &str| candle_core::Tensor::read_npy(dir.path().join(name)).unwrap();
+    heatmap(&dir, "--layer 1 --head 2 --full --data map.npy --out npy");
+    let npy = |name: &str| candle_core::Tensor::read_npy(dir.path(name)).unwrap();
     assert_eq!(npy("map.npy").dims(), [48, 48]);
     assert_eq!(npy("map-sink.npy").to_vec1::<f32>().unwrap(), sinks);
     // Models without sinks have neither.
     let diff = "heatmap --model diff --ctx 256 --layer 1 --head 0 --full -q --out plain --data plain.npy";
-    Command::cargo_bin("difftool").unwrap().current_dir(dir.path()).args(diff.split(' ')).assert().success();
-    assert!(!dir.path().join("plain-sink.npy").exists());
+    dir.stdout(diff);
+    assert!(!dir.exists("plain-sink.npy"));
 }
 
 #[test]
 fn small_multiples_have_a_strip_for_what_sinks_take() {
-    let dir = TempDir::new().unwrap();
-    gpt_oss(dir.path());
-    heatmap(dir.path(), "--grid --figures svg --out svg");
-    let svg = fs::read_to_string(dir.path().join("svg/heatmap-1.svg")).unwrap();
+    let dir = Scratch::new();
+    gpt_oss(&dir);
+    heatmap(&dir, "--grid --figures svg --out svg");
+    let svg = dir.read("svg/heatmap-1.svg");
     assert!(svg.contains("what its sink takes"));
-    heatmap(dir.path(), "--grid --out png");
-    assert_drawn(&dir.path().join("png/heatmap-1.png"), "heatmap");
-    heatmap(dir.path(), "--out one --figures svg");
-    let svg = fs::read_to_string(dir.path().join("one/heatmap.svg")).unwrap();
+    heatmap(&dir, "--grid --out png");
+    assert_drawn(&dir.path("png/heatmap-1.png"), "heatmap");
+    heatmap(&dir, "--out one --figures svg");
+    let svg = dir.read("one/heatmap.svg");
     assert!(svg.contains(">\nsink\n<"), "{}", &svg[..600]);
 }

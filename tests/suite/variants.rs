@@ -1,7 +1,7 @@
 //! Every attention variant that has a name: against its formula in plain candle ops, and from a spec to a model that is read
 //! back.
 
-use crate::common::{assert_close, normal, preset, train};
+use crate::common::{assert_close, normal, preset, train, Scratch};
 use crate::dense::Dense;
 use candle_core::{DType, Device, Result, Tensor, D};
 use candle_nn::ops::{sigmoid, softmax};
@@ -219,10 +219,10 @@ fn every_preset_trains_for_200_steps_and_is_the_same_model_when_it_is_read_back(
     let presets: Vec<_> = Variant::presets().iter().collect();
     presets.par_iter().for_each(|(name, variant)| {
         let spec = TrainSpec::parse(&format!("{SPEC}\"{name}\""), "spec.toml").unwrap();
-        let out = tempfile::tempdir().unwrap();
-        let outcome = train(&spec, out.path(), false, &AtomicBool::new(false), &Silent).unwrap();
+        let out = Scratch::new();
+        let outcome = train(&spec, out.folder(), false, &AtomicBool::new(false), &Silent).unwrap();
         assert_eq!(outcome, TrainOutcome::Finished, "{name}");
-        let dir = out.path().join("it");
+        let dir = out.path("it");
         let log = csv::Reader::from_path(dir.join("log.csv")).unwrap().into_deserialize::<LogLine>();
         let losses: Vec<f64> = log.map(|line| line.unwrap().loss_nats).collect();
         assert!(losses[3] < 0.8 * losses[0], "{name}: {losses:?}");

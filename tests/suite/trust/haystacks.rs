@@ -1,9 +1,9 @@
 //! Haystacks in any language, and depths that are what they are said to be.
 
-use super::Bench;
+use crate::common::Scratch;
 
 /// The needles' depths of a run: asked for, and real, in percent.
-fn depths(bench: &Bench, out: &str) -> Vec<(f64, f64)> {
+fn depths(bench: &Scratch, out: &str) -> Vec<(f64, f64)> {
     let records = difftool::results::record::read(&bench.path(out).join("results.csv")).unwrap();
     let placed = records.iter().filter(|record| record.identity.placed == Some(true));
     placed.filter_map(|record| Some((record.identity.depth_req_pct?, record.identity.depth_real_pct?))).collect()
@@ -11,7 +11,7 @@ fn depths(bench: &Bench, out: &str) -> Vec<(f64, f64)> {
 
 #[test]
 fn a_haystack_of_any_language_makes_prompts_as_long_and_depths_as_exact_as_english() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("chinese.txt", include_str!("../../fixtures/repro/chinese-one-line.txt"));
     bench.write("thai.txt", "แม่น้ำกว้างมาก เรือแล่นช้าช้า ".repeat(100));
     bench.write("unbroken-thai.txt", "แม่น้ำกว้างมากเรือแล่นช้าช้า".repeat(100));
@@ -23,7 +23,7 @@ fn a_haystack_of_any_language_makes_prompts_as_long_and_depths_as_exact_as_engli
                 "--ctx {ctx} --samples 1 --needles 1,2 --depths 0,25,50,75,100 --model m --haystack {haystack}.txt"
             );
             bench.run(&format!("prompt {args} --jsonl {haystack}-{ctx}.jsonl")).succeeded();
-            for line in bench.read(&format!("{haystack}-{ctx}.jsonl")).lines() {
+            for line in bench.read(format!("{haystack}-{ctx}.jsonl")).lines() {
                 let prompt: serde_json::Value = serde_json::from_str(line).unwrap();
                 let tokens = prompt["ids"].as_array().unwrap().len();
                 assert!(tokens <= ctx && tokens * 100 >= ctx * 95, "{haystack}: {tokens} of {ctx} tokens");
@@ -47,7 +47,7 @@ fn a_haystack_of_any_language_makes_prompts_as_long_and_depths_as_exact_as_engli
 
 #[test]
 fn depths_that_cannot_be_had_are_reported_before_the_run_begins() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let word = "Incomprehensibilities".repeat(9);
     bench.write("words.txt", format!("{word} ").repeat(40));
     let args = "needle --ctx 256 --samples 1 --needles 1 --depths 0,50 --model m --haystack words.txt --out out";

@@ -1,12 +1,11 @@
 //! Integers that no file should have are refused, or change nothing without bound.
 
 use super::fuzz::ABSURD;
-use crate::common::{fixture, tiny_model};
+use crate::common::{fixture, tiny_model, Scratch};
 use engine::model::{Checkpoint, ModelConfig};
 use serde_json::{json, Value};
 use std::fs;
 use std::time::Instant;
-use tempfile::TempDir;
 
 /// Copies of a value with each of its integers replaced by each absurd one, with where that is.
 fn changed(value: &Value) -> Vec<(String, Value)> {
@@ -56,8 +55,8 @@ fn in_config_json() {
 
 #[test]
 fn in_the_header_of_safetensors() {
-    let dir = TempDir::new().unwrap();
-    let (source, copy) = (dir.path().join("source"), dir.path().join("copy"));
+    let dir = Scratch::new();
+    let (source, copy) = (dir.path("source"), dir.path("copy"));
     tiny_model(&source, "transformer");
     fs::create_dir(&copy).unwrap();
     let bytes = fs::read(source.join("model.safetensors")).unwrap();
@@ -83,9 +82,9 @@ fn in_the_header_of_safetensors() {
 
 #[test]
 fn a_tensor_that_is_there_twice_is_named() {
-    let dir = TempDir::new().unwrap();
-    tiny_model(dir.path(), "transformer");
-    let path = dir.path().join("model.safetensors");
+    let dir = Scratch::new();
+    tiny_model(dir.folder(), "transformer");
+    let path = dir.path("model.safetensors");
     let bytes = fs::read(&path).unwrap();
     let len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let header = String::from_utf8(bytes[8..8 + len].to_vec()).unwrap();
@@ -94,7 +93,7 @@ fn a_tensor_that_is_there_twice_is_named() {
         let twice = header.trim_end().replacen('{', &format!("{{{:?}:{},", name, parsed[name]), 1);
         let file = [&(twice.len() as u64).to_le_bytes()[..], twice.as_bytes(), &bytes[8 + len..]].concat();
         fs::write(&path, file).unwrap();
-        let error = format!("{:#}", Checkpoint::open(dir.path()).err().unwrap());
+        let error = format!("{:#}", Checkpoint::open(dir.folder()).err().unwrap());
         assert!(error.contains("model.safetensors") && error.contains(name) && error.contains("twice"), "{error}");
     }
 }

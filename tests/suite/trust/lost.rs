@@ -1,8 +1,8 @@
 //! Nothing is lost: not by signals, not on full disks, not by a second process.
 
-use super::{Bench, Outcome};
 #[cfg(unix)]
 use crate::common::heeding_signals;
+use crate::common::{Outcome, Scratch};
 use std::fs;
 
 /// A training run that takes much longer than a test.
@@ -16,10 +16,10 @@ fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command(
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
     for signal in ["INT", "TERM", "HUP"] {
-        let bench = Bench::new();
+        let bench = Scratch::with_model();
         bench.write("t.toml", long_spec());
-        let mut train = Command::new(assert_cmd::cargo::cargo_bin("difftool"));
-        train.args(["train", "t.toml", "--out", "out"]).current_dir(bench.path("")).stderr(Stdio::piped());
+        let mut train = bench.process("train t.toml --out out");
+        train.stderr(Stdio::piped());
         let mut child = heeding_signals(&mut train).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
@@ -38,26 +38,24 @@ fn training_that_is_told_to_stop_saves_where_it_is_and_fails_like_every_command(
 
 /// The binary, of which every file may have so many bytes (`ulimit -f`), as on a disk that is full.
 #[cfg(target_os = "linux")]
-fn on_a_full_disk(bench: &Bench, args: &str, blocks: usize) -> Outcome {
-    let program = assert_cmd::cargo::cargo_bin("difftool");
-    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec '{}' {args}", program.display());
-    let output = std::process::Command::new("bash").args(["-c", &script]).current_dir(bench.path("")).output().unwrap();
-    Outcome::of(output)
+fn on_a_full_disk(bench: &Scratch, args: &str, blocks: usize) -> Outcome {
+    let mut limited = bench.limited(&format!("trap '' XFSZ; ulimit -f {blocks}"), args);
+    Outcome::of(limited.output().unwrap())
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn training_that_goes_on_with_a_full_disk_can_go_on_when_there_is_room_again() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.toml", crate::train::SPEC);
     bench.run("train t.toml --out out -q").succeeded();
     let log = bench.read("out/diff/log.csv");
-    let weights = fs::read(bench.path("out/diff/model.safetensors")).unwrap();
+    let weights = bench.bytes("out/diff/model.safetensors");
     on_a_full_disk(&bench, "train t.toml --out out --resume -q", 0).refused(1, &["cannot write", "out/"]);
     assert_eq!(bench.read("out/spec.toml"), crate::train::SPEC);
     bench.run("train t.toml --out out --resume -q").succeeded();
     assert_eq!(bench.read("out/diff/log.csv"), log);
-    assert!(fs::read(bench.path("out/diff/model.safetensors")).unwrap() == weights);
+    assert!(bench.bytes("out/diff/model.safetensors") == weights);
     let partial = |folder: &str| {
         let names = fs::read_dir(bench.path(folder)).unwrap().map(|entry| entry.unwrap().file_name());
         names
@@ -70,14 +68,10 @@ fn training_that_goes_on_with_a_full_disk_can_go_on_when_there_is_room_again() {
 #[test]
 #[cfg(unix)]
 fn training_that_is_killed_leaves_nothing_that_the_next_attempt_does_not_take_up() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.toml", crate::train::SPEC.replace("tokens = 3072", "tokens = 30_720_000"));
-    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("difftool"))
-        .args(["train", "t.toml", "--out", "out", "-q"])
-        .current_dir(bench.path(""))
-        .spawn()
-        .unwrap();
-    while !bench.path("out/diff/checkpoint/state.safetensors").exists() {
+    let mut child = bench.process("train t.toml --out out -q").spawn().unwrap();
+    while !bench.exists("out/diff/checkpoint/state.safetensors") {
         std::thread::yield_now();
     }
     child.kill().unwrap();
@@ -94,7 +88,7 @@ fn training_that_is_killed_leaves_nothing_that_the_next_attempt_does_not_take_up
 #[cfg(unix)]
 fn what_training_writes_is_as_readable_as_other_files() {
     use std::os::unix::fs::PermissionsExt as _;
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.toml", crate::train::SPEC);
     bench.write("other", "");
     bench.run("train t.toml --out out -q").succeeded();
@@ -106,7 +100,7 @@ fn what_training_writes_is_as_readable_as_other_files() {
 
 #[test]
 fn two_processes_do_not_train_into_one_folder() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.toml", crate::train::SPEC);
     fs::create_dir_all(bench.path("out/diff")).unwrap();
     bench.write("out/spec.toml", crate::train::SPEC);
@@ -120,43 +114,19 @@ fn two_processes_do_not_train_into_one_folder() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_run_that_cannot_be_written_names_the_file() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let failed = on_a_full_disk(&bench, "nll --ctx 64 --samples 2 --model m --out out -q", 0);
     failed.refused(1, &["out/", "File too large"]);
     let failed = on_a_full_disk(&bench, "prompt --ctx 256 --model m --jsonl p.jsonl", 1);
     failed.refused(1, &["p.jsonl", "File too large"]);
-    assert!(!bench.path("p.jsonl").exists(), "it is there whole or not at all");
+    assert!(!bench.exists("p.jsonl"), "it is there whole or not at all");
 }
 
 #[test]
-fn matrices_are_never_written_into_the_results_nor_found_out_last_to_have_no_place() {
-    let bench = Bench::new();
-    for (data, words) in [("out/map.npy", "no folder out"), ("nodir/x.npy", "no folder nodir")] {
-        bench.run(&format!("heatmap --ctx 256 --model m --data {data} --out out -q")).refused(2, &["--data", words]);
-        assert!(!bench.path("out").exists(), "{data}");
-    }
+fn matrices_are_written_beside_the_results() {
+    let bench = Scratch::with_model();
     bench.run("heatmap --ctx 256 --model m --data map.npy --out out -q").succeeded();
-    assert!(bench.path("map.npy").exists() && bench.path("out/manifest.json").exists());
-}
-
-#[test]
-fn an_input_that_is_not_there_or_never_ends_is_named() {
-    let bench = Bench::new();
-    for (args, file) in [
-        ("nll --text nowhere.txt", "nowhere.txt"),
-        ("nll --ids nowhere.txt", "nowhere.txt"),
-        ("needle --haystack nowhere.txt", "nowhere.txt"),
-    ] {
-        bench.run(&format!("{args} --ctx 256 --model m --out out")).refused(2, &[file, "No such file"]);
-    }
-    for args in ["run nowhere.toml", "train nowhere.toml --out out"] {
-        bench.run(args).refused(2, &["nowhere.toml", "No such file"]);
-    }
-    for args in
-        ["merge nowhere", "run --resume nowhere", "needle --resume nowhere", "report nowhere", "compare nowhere m"]
-    {
-        bench.run(args).refused(2, &["nowhere"]);
-    }
+    assert!(bench.exists("map.npy") && bench.exists("out/manifest.json"));
 }
 
 /// Commands that read a file of each kind. The folder `run` is an unfinished run.
@@ -205,8 +175,8 @@ fn a_pipe_or_a_device_is_refused_before_anybody_waits_for_its_end() {
 
 /// A bench with a finished run `whole`, and a copy `run` of it that was killed after the first of two prompts.
 #[cfg(unix)]
-fn unfinished() -> Bench {
-    let bench = Bench::new();
+fn unfinished() -> Scratch {
+    let bench = Scratch::with_model();
     bench.run("needle --ctx 256 --samples 1 --needles 1 --depths 0,100 --model m --out whole -q").succeeded();
     fs::create_dir(bench.path("run")).unwrap();
     for file in ["results.csv", "experiment.toml", "begun.json", "command.json"] {
@@ -221,7 +191,7 @@ fn unfinished() -> Bench {
 #[cfg(unix)]
 fn nothing_is_written_through_a_link() {
     use std::os::unix::fs::symlink;
-    let link = |bench: &Bench, to: &str, link: &str| {
+    let link = |bench: &Scratch, to: &str, link: &str| {
         let _ = fs::remove_file(bench.path(link));
         symlink(bench.path(to), bench.path(link)).unwrap();
     };
@@ -254,7 +224,7 @@ fn nothing_is_written_through_a_link() {
     damaged.run("run --resume run -q").succeeded();
     assert!(!damaged.path("victim").exists() && damaged.path("run/cells.csv.cut-2").exists());
     for folder in ["out/diff", "out/diff/checkpoint"] {
-        let bench = Bench::new();
+        let bench = Scratch::with_model();
         bench.write("t.toml", crate::train::SPEC);
         fs::create_dir_all(bench.path("elsewhere")).unwrap();
         fs::create_dir_all(bench.path(folder).parent().unwrap()).unwrap();
@@ -268,7 +238,7 @@ fn nothing_is_written_through_a_link() {
 #[test]
 #[cfg(target_os = "linux")]
 fn on_a_full_disk_the_message_says_how_to_go_on() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("t.toml", crate::train::SPEC);
     let needle = "needle --ctx 256 --samples 40 --needles 1 --model m -q";
     for (args, remedy) in [
@@ -287,13 +257,13 @@ fn on_a_full_disk_the_message_says_how_to_go_on() {
     bench.run(&format!("{needle} --out whole")).succeeded();
     assert_eq!(bench.read("run/results.csv"), bench.read("whole/results.csv"));
     bench.run("run --resume drawn -q --figures svg").succeeded();
-    assert!(bench.path("drawn/accuracy.svg").exists());
+    assert!(bench.exists("drawn/accuracy.svg"));
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn a_figure_that_cannot_be_written_costs_neither_tables_nor_manifest() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let run = "needle --model transformer --ctx 256 --samples 1 --needles 1 --depths 50 --out run";
     // Records fit into 64 KiB; an SVG, which holds its fonts, does not.
     let outcome = on_a_full_disk(&bench, &format!("{run} --figures svg"), 64);
@@ -301,7 +271,7 @@ fn a_figure_that_cannot_be_written_costs_neither_tables_nor_manifest() {
     let manifest = difftool::results::manifest::Manifest::read(&bench.path("run/manifest.json")).unwrap();
     let files: Vec<&str> = manifest.outputs.iter().map(|output| output.file.as_str()).collect();
     assert_eq!(files.first(), Some(&"results.csv"));
-    assert!(files.contains(&"accuracy.svg") && !bench.path("run/accuracy.svg").exists(), "{files:?}");
+    assert!(files.contains(&"accuracy.svg") && !bench.exists("run/accuracy.svg"), "{files:?}");
     bench.run("run --resume run -q --figures svg").succeeded();
-    assert!(bench.path("run/accuracy.svg").exists());
+    assert!(bench.exists("run/accuracy.svg"));
 }

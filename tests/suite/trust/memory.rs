@@ -1,45 +1,48 @@
 //! What does not fit into memory is refused before it is tried.
 
-use super::Bench;
+use crate::common::{commands_with, refuses, tiny_model, Scratch};
 
 #[test]
 fn training_that_does_not_fit_is_refused() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let spec = crate::train::SPEC.replace("width = 32", "width = 8192").replace("layers = 2", "layers = 40");
     bench.write("t.toml", spec.replace("ffn = 48", "ffn = 24576"));
     bench.run("train t.toml --out out -q").refused(2, &["training needs", "GiB are free", "width"]);
-    assert!(!bench.path("out").exists());
+    assert!(!bench.exists("out"));
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn what_a_limit_of_addresses_leaves_is_what_is_free() {
-    let bench = Bench::new();
-    super::edit_json(&bench.path("m/config.json"), |config| config["max_position_embeddings"] = (1 << 27).into());
-    let program = assert_cmd::cargo::cargo_bin("difftool");
-    let script = format!("ulimit -v 1500000; exec '{}' needle --ctx 64m --model m --out out", program.display());
-    let output = std::process::Command::new("bash").args(["-c", &script]).current_dir(bench.path("")).output().unwrap();
-    super::Outcome::of(output).refused(2, &["--ctx 67108864 needs up to", "MiB are free"]);
+    let bench = Scratch::with_model();
+    bench.edit_json("m/config.json", |config| config["max_position_embeddings"] = (1 << 27).into());
+    let mut limited = bench.limited("ulimit -v 1500000", "needle --ctx 64m --model m --out out");
+    refuses(&mut limited, 2, &["--ctx 67108864 needs up to", "MiB are free"]);
 }
 
 #[test]
 fn a_context_that_does_not_fit_is_refused_before_its_prompt_is_made() {
-    let bench = Bench::new();
-    super::edit_json(&bench.path("m/config.json"), |config| config["max_position_embeddings"] = (1 << 27).into());
-    for command in ["needle", "ratio", "quantize", "outliers", "nll", "heatmap", "heads", "ablate", "explore"] {
-        let args = format!("{command} --ctx 64m --model m --out out");
+    let bench = Scratch::with_model();
+    bench.edit_json("m/config.json", |config| config["max_position_embeddings"] = (1 << 27).into());
+    tiny_model(&bench.path("n"), "transformer");
+    bench.edit_json("n/config.json", |config| config["max_position_embeddings"] = (1 << 27).into());
+    let commands = commands_with(&["--ctx", "--model", "--out"]);
+    assert!(commands.len() >= 11, "{commands:?}");
+    for command in commands {
+        let baseline = if command == "claims" { "--baseline n" } else { "" };
+        let args = format!("{command} --ctx 64m --model m {baseline} --out out");
         // A prompt of that length takes 4 GB and half a minute.
         let started = std::time::Instant::now();
         bench.run(&args).refused(2, &["GiB are free", "67108864"]);
         assert!(started.elapsed().as_secs() < 10, "{command}");
-        assert!(!bench.path("out").exists(), "{command}");
+        assert!(!bench.exists("out"), "{command}");
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
 fn a_run_whose_memory_is_that_of_its_passes_takes_at_most_what_is_said_before_it() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     for (i, args) in [
         "outliers --ctx 256 --samples 4",
         "heatmap --ctx 1k --grid",

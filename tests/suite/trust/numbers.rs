@@ -1,13 +1,14 @@
 //! No number is silently wrong.
 
-use super::{edit_json, Bench, NEEDLE};
+use super::NEEDLE;
+use crate::common::Scratch;
 use candle_core::{DType, Tensor};
 use engine::model::{ModelConfig, Weights};
 use serde_json::json;
 use std::fs;
 
 /// Adds a tensor to the tiny model, made of its embedding.
-fn add_to_weights(bench: &Bench, name: &str, from: impl FnOnce(&Tensor) -> Tensor) {
+fn add_to_weights(bench: &Scratch, name: &str, from: impl FnOnce(&Tensor) -> Tensor) {
     let path = bench.path("m/model.safetensors");
     let weights = Weights::read(&path).unwrap();
     let mut tensors: Vec<(String, Tensor)> = weights.iter().map(|(name, t)| (name.clone(), t.clone())).collect();
@@ -16,19 +17,19 @@ fn add_to_weights(bench: &Bench, name: &str, from: impl FnOnce(&Tensor) -> Tenso
     Weights::new(tensors, "edited").write(&path, DType::F32, &[]).unwrap();
 }
 
-fn nll(bench: &Bench, out: &str) -> String {
+fn nll(bench: &Scratch, out: &str) -> String {
     bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
     bench.run(&format!("nll --ids ids.txt --ctx 16 --model m --out {out} -q")).succeeded();
-    bench.read(&format!("{out}/results.csv"))
+    bench.read(format!("{out}/results.csv"))
 }
 
 #[test]
 fn an_output_head_that_differs_from_the_embedding_it_is_said_to_be_tied_to_is_used() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let tied = nll(&bench, "tied");
     add_to_weights(&bench, "lm_head.weight", |embedding| (embedding * -1.5).unwrap());
     let other = nll(&bench, "other");
-    edit_json(&bench.path("m/config.json"), |config| config["tie_word_embeddings"] = json!(false));
+    bench.edit_json("m/config.json", |config| config["tie_word_embeddings"] = json!(false));
     assert_eq!(other, nll(&bench, "untied"), "as if config.json said so");
     assert_ne!(other, tied);
     assert!(!bench.run("inspect m").succeeded().stdout.contains("output head tied"));
@@ -36,7 +37,7 @@ fn an_output_head_that_differs_from_the_embedding_it_is_said_to_be_tied_to_is_us
 
 #[test]
 fn a_copy_of_the_embedding_beside_it_changes_nothing() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let tied = nll(&bench, "tied");
     add_to_weights(&bench, "lm_head.weight", Tensor::clone);
     assert_eq!(nll(&bench, "copy"), tied);
@@ -45,7 +46,7 @@ fn a_copy_of_the_embedding_beside_it_changes_nothing() {
 
 #[test]
 fn a_prompt_is_made_without_reading_weights() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let path = bench.path("m/model.safetensors");
     let mut bytes = fs::read(&path).unwrap();
     let end = bytes.len();
@@ -77,16 +78,16 @@ fn two_different_rotary_embeddings_of_gemma_3_are_an_error_that_names_both_field
 
 #[test]
 fn merges_that_are_left_out_by_chance_are_refused() {
-    let bench = Bench::new();
-    edit_json(&bench.path("m/tokenizer.json"), |tokenizer| tokenizer["model"]["dropout"] = json!(0.5));
+    let bench = Scratch::with_model();
+    bench.edit_json("m/tokenizer.json", |tokenizer| tokenizer["model"]["dropout"] = json!(0.5));
     bench.run("inspect m").refused(1, &["m/tokenizer.json", "model.dropout is 0.5"]);
-    edit_json(&bench.path("m/tokenizer.json"), |tokenizer| tokenizer["model"]["dropout"] = json!(0.0));
+    bench.edit_json("m/tokenizer.json", |tokenizer| tokenizer["model"]["dropout"] = json!(0.0));
     bench.run("inspect m").succeeded();
 }
 
 #[test]
 fn base_seeds_that_lie_close_together_share_no_prompts_and_any_will_do() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let prompts = |seed: u64| {
         let command = format!("prompt --samples 4 --needles 1 --ctx 256 --seed {seed} --model m --jsonl -");
         let run = bench.run(&command);
@@ -104,7 +105,7 @@ fn base_seeds_that_lie_close_together_share_no_prompts_and_any_will_do() {
 
 #[test]
 fn a_finished_run_whose_results_were_changed_is_not_called_finished() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.run(&format!("{NEEDLE} --model m --out out -q")).succeeded();
     bench.run("run --resume out -q").succeeded();
     let results = bench.read("out/results.csv");
@@ -117,7 +118,7 @@ fn a_finished_run_whose_results_were_changed_is_not_called_finished() {
 
 #[test]
 fn flags_that_are_no_booleans_are_refused_and_ends_beyond_the_vocabulary_are_said() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     for flag in ["1", "\"true\""] {
         bench.write("m/tokenizer_config.json", format!(r#"{{"bos_token": "<bos>", "add_bos_token": {flag}}}"#));
         bench.run("inspect m").refused(1, &["m/tokenizer_config.json: add_bos_token is", "expected true or false"]);
@@ -131,7 +132,7 @@ fn flags_that_are_no_booleans_are_refused_and_ends_beyond_the_vocabulary_are_sai
 
 #[test]
 fn a_byte_order_mark_is_no_part_of_a_text() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let text = "The river is wide here. A boat goes by. ".repeat(30);
     for (flag, content) in [("--text", text), ("--ids", "5 6 7 8 9 10 11 12 ".repeat(5))] {
         let mut results = Vec::new();
@@ -139,7 +140,7 @@ fn a_byte_order_mark_is_no_part_of_a_text() {
             bench.write("text.txt", format!("{mark}{content}"));
             let out = format!("out{flag}{}", mark.len());
             bench.run(&format!("nll {flag} text.txt --ctx 32 --model m --out {out} -q")).succeeded();
-            results.push(bench.read(&format!("{out}/results.csv")));
+            results.push(bench.read(format!("{out}/results.csv")));
         }
         assert_eq!(results[0], results[1], "{flag}");
     }
@@ -151,18 +152,8 @@ fn a_byte_order_mark_is_no_part_of_a_text() {
 }
 
 #[test]
-fn lengths_that_no_model_has_are_refused_before_anything_overflows() {
-    let bench = Bench::new();
-    for ctx in ["18446744073709551615", "268435457", "17592186044415m"] {
-        let refused = bench.run(&format!("inspect m --ctx {ctx}"));
-        assert_eq!(refused.code, Some(2), "{}", refused.stdout);
-        assert!(refused.stderr.contains("--ctx") && refused.stderr.contains("tokens"), "{}", refused.stderr);
-    }
-}
-
-#[test]
 fn the_stages_of_a_training_run_and_its_sizes_are_bounded_by_name() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let spec = crate::train::SPEC;
     for (from, to, words) in [
         ("layers = 2", "layers = 9007199254740992", ["model: layers is", "10000"]),
@@ -173,6 +164,6 @@ fn the_stages_of_a_training_run_and_its_sizes_are_bounded_by_name() {
         assert!(spec.contains(from), "{spec}");
         bench.write("t.toml", spec.replace(from, to));
         bench.run("train t.toml --out out -q").refused(2, &[&["t.toml"][..], &words].concat());
-        assert!(!bench.path("out").exists());
+        assert!(!bench.exists("out"));
     }
 }

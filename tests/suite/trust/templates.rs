@@ -1,13 +1,13 @@
 //! Chat templates are programs of strangers: whatever one does, it is an error that names its file.
 
-use super::Bench;
+use crate::common::Scratch;
 
 const CONTENT: &str = "{{ messages[0].content }}";
 
 /// Renders a template of a model: `inspect` says what prompts begin with, `prompt` makes one.
 #[track_caller]
 fn refused(template: &str, words: &[&str]) {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("m/chat_template.jinja", template);
     for command in ["inspect --chat-template m", "prompt --chat-template --ctx 512 --model m --needles 1 --depths 50"] {
         bench.run(command).refused(1, &[&["m/chat_template.jinja"], words].concat());
@@ -58,7 +58,7 @@ fn a_template_that_is_longer_than_any_is_not_read() {
 
 #[test]
 fn a_thinking_block_that_the_template_opens_is_closed_before_the_answer_and_reported() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("m/chat_template.jinja", include_str!("../../fixtures/repro/open-think.jinja"));
     let prompt = "prompt --ctx 512 --samples 1 --needles 1 --depths 50 --model m --chat-template";
     let closed = "<model><think>\n\n</think>\n\nThe special magic";
@@ -70,7 +70,7 @@ fn a_thinking_block_that_the_template_opens_is_closed_before_the_answer_and_repo
     let run = format!("{} --model m --chat-template", super::NEEDLE).replace("256", "512");
     let stderr = bench.run(&format!("{run} --out out")).succeeded().stderr.clone();
     assert!(stderr.contains("thinking block") && stderr.contains("answers follow"), "{stderr}");
-    let manifest: serde_json::Value = serde_json::from_str(&bench.read("out/manifest.json")).unwrap();
+    let manifest: serde_json::Value = bench.json("out/manifest.json");
     assert_eq!(manifest["models"][0]["answer_opening"], "\n</think>\n\n");
     let stderr = bench.run(&format!("{run} --template-arg enable_thinking=false --out off")).succeeded().stderr.clone();
     assert!(!stderr.contains("thinking"), "{stderr}");

@@ -1,6 +1,7 @@
 //! Tokenizers that make their library panic, hang or lie.
 
-use super::{edit_json, Bench, NEEDLE};
+use super::NEEDLE;
+use crate::common::Scratch;
 use serde_json::{json, Value};
 
 /// A tokenizer of two letters and one merge.
@@ -14,7 +15,7 @@ fn smallest() -> Value {
 
 #[test]
 fn a_tokenizer_that_makes_its_library_panic_is_an_error_that_names_it() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let mut prefix = smallest();
     prefix["model"]["continuing_subword_prefix"] = json!("##");
     let mut charsmap = smallest();
@@ -33,8 +34,8 @@ fn a_tokenizer_that_makes_its_library_panic_is_an_error_that_names_it() {
 
 #[test]
 fn a_tokenizer_that_panics_over_a_text_is_an_error_that_names_it() {
-    let bench = Bench::new();
-    edit_json(&bench.path("m/tokenizer.json"), |tokenizer| {
+    let bench = Scratch::with_model();
+    bench.edit_json("m/tokenizer.json", |tokenizer| {
         tokenizer["normalizer"] = json!({"type": "Prepend", "prepend": ""});
     });
     bench.run(&format!("{NEEDLE} --model m --out out -q")).refused(1, &["m/tokenizer.json"]);
@@ -42,7 +43,7 @@ fn a_tokenizer_that_panics_over_a_text_is_an_error_that_names_it() {
 
 #[test]
 fn a_tokenizer_that_makes_no_tokens_is_an_error_and_no_hang() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     let mut empty = smallest();
     empty["model"] = json!({"type": "BPE", "vocab": {}, "merges": []});
     bench.write("m/tokenizer.json", empty.to_string());
@@ -53,7 +54,7 @@ fn a_tokenizer_that_makes_no_tokens_is_an_error_and_no_hang() {
 
 #[test]
 fn offsets_beyond_the_text_are_an_error_that_names_the_tokenizer() {
-    let bench = Bench::new();
+    let bench = Scratch::with_model();
     bench.write("m/tokenizer.json", include_str!("../../fixtures/repro/offsets-beyond-text.json"));
     bench.write("t.txt", "\u{65e5}\u{672c}\u{8a9e}\u{1f600}".repeat(40));
     for command in ["nll --text t.txt --ctx 33", "needle --ctx 1024 --samples 1 --needles 1 --depths 50"] {

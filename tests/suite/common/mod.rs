@@ -1,9 +1,8 @@
 //! Helpers shared by the integration tests.
-#![allow(dead_code)] // every test binary uses its own part
 
-use assert_cmd::Command;
+mod scratch;
+
 use candle_core::{DType, Device, Tensor};
-use difftool::results::record::{self, Record};
 use difftool::train::{train_runs, Progress, TrainOutcome, TrainSpec};
 use engine::attention::{ValueWidth, Variant, Wiring};
 use engine::kernels::RopeStyle;
@@ -11,8 +10,11 @@ use engine::model::{DecoderSizes, ModelConfig, Placement, Weights};
 use stats::Rng;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use tempfile::TempDir;
 use text::Tokenizer;
+
+pub(super) use scratch::{
+    commands, commands_with, difftool, is_scratch, printed, refuses, refuses_outright, Outcome, Scratch, Words,
+};
 
 /// A file or folder under `tests/fixtures`.
 pub(super) fn fixture(path: &str) -> PathBuf {
@@ -218,125 +220,3 @@ pub(super) fn heeding_signals(command: &mut std::process::Command) -> &mut std::
     // SAFETY: `default` calls nothing but signal(2).
     unsafe { command.pre_exec(default) }
 }
-
-/// The binary, run in a folder.
-pub(super) fn difftool(folder: impl AsRef<Path>, args: &[&str]) -> Command {
-    let mut command = Command::cargo_bin("difftool").unwrap();
-    command.current_dir(folder).args(args);
-    command
-}
-
-/// The binary, run in a folder; arguments are separated by blanks.
-pub(super) fn typed(folder: impl AsRef<Path>, line: &str) -> Command {
-    difftool(folder, &line.split_whitespace().collect::<Vec<_>>())
-}
-
-/// What a command that succeeds prints.
-#[track_caller]
-pub(super) fn printed(command: &mut Command) -> String {
-    String::from_utf8(command.assert().success().get_output().stdout.clone()).unwrap()
-}
-
-/// Fails with this exit code and says all of these words, without a panic. Returns stdout and stderr.
-#[track_caller]
-pub(super) fn fails(command: &mut Command, code: i32, words: &[&str]) -> [String; 2] {
-    let output = command.output().unwrap();
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    words.iter().for_each(|word| assert!(stderr.contains(word), "`{word}` is not in: {stderr}"));
-    [stdout, stderr]
-}
-
-/// Fails with this exit code, and the last line of stderr is the only error and has all of these words.
-#[track_caller]
-pub(super) fn refuses(command: &mut Command, code: i32, words: &[&str]) {
-    let [_, stderr] = fails(command, code, words);
-    let error = stderr.lines().last().unwrap_or_default();
-    assert!(stderr.lines().filter(|line| line.starts_with("difftool:")).count() <= 1, "{stderr}");
-    words.iter().for_each(|word| assert!(error.contains(word), "`{word}` is not in: {error}"));
-}
-
-/// Fails with this exit code, and all that it prints is one line with all of these words.
-#[track_caller]
-pub(super) fn refuses_outright(command: &mut Command, code: i32, words: &[&str]) {
-    let [stdout, stderr] = fails(command, code, words);
-    assert!(stderr.trim_end().lines().count() == 1 && stdout.is_empty(), "{stdout}{stderr}");
-}
-
-/// A folder to run the binary in.
-pub(super) struct Scratch(TempDir);
-
-impl Scratch {
-    pub(super) fn new() -> Self {
-        Self(TempDir::new().unwrap())
-    }
-
-    /// With one tiny model of each variant.
-    pub(super) fn with_models() -> Self {
-        Self::with(&["transformer", "diff", "diff-v2"])
-    }
-
-    /// With tiny models of these variants, in folders of their names.
-    pub(super) fn with(variants: &[&str]) -> Self {
-        let scratch = Self::new();
-        variants.iter().for_each(|variant| tiny_model(&scratch.path(variant), variant));
-        scratch
-    }
-
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    pub(super) fn write(&self, name: &str, text: impl AsRef<[u8]>) {
-        std::fs::write(self.path(name), text).unwrap();
-    }
-
-    pub(super) fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    pub(super) fn command(&self, args: &[&str]) -> Command {
-        difftool(self.0.path(), args)
-    }
-
-    pub(super) fn run(&self, args: &[&str]) -> std::process::Output {
-        self.command(args).output().unwrap()
-    }
-
-    #[track_caller]
-    pub(super) fn stdout(&self, args: &[&str]) -> String {
-        printed(&mut self.command(args))
-    }
-
-    /// Fails as a usage error and says all of these words.
-    #[track_caller]
-    pub(super) fn refuses(&self, args: &[&str], words: &[&str]) {
-        self.fails(args, 2, words);
-    }
-
-    /// Fails with this exit code and says all of these words, without a panic.
-    #[track_caller]
-    pub(super) fn fails(&self, args: &[&str], code: i32, words: &[&str]) {
-        fails(&mut self.command(args), code, words);
-    }
-
-    pub(super) fn records(&self, run: &str) -> Vec<Record> {
-        record::read(&self.path(run).join("results.csv")).unwrap()
-    }
-}
-
-/// Lends a test's own folder, which wraps a [`Scratch`], everything that one can do.
-macro_rules! is_scratch {
-    ($folder:ty) => {
-        impl std::ops::Deref for $folder {
-            type Target = crate::common::Scratch;
-
-            fn deref(&self) -> &Self::Target {
-                &self.0
-            }
-        }
-    };
-}
-
-pub(super) use is_scratch;
