@@ -42,6 +42,7 @@ mod replicates;
 mod report;
 mod resume;
 mod ruler;
+mod screens;
 mod seeds;
 mod shots;
 mod sink_rate;
