@@ -9,7 +9,7 @@ const PAIR: [&str; 5] = ["claims", "--model", "./diff", "--baseline", "./transfo
 
 /// The claims of tiny models.
 fn claims(scratch: &Scratch, flags: &[&str]) -> String {
-    scratch.stdout(&[&PAIR[..], &["-q", "--ctx", "512", "--samples", "1"], flags].concat())
+    scratch.stdout([&PAIR[..], &["-q", "--ctx", "512", "--samples", "1"], flags].concat())
 }
 
 /// The rows of a table in JSON.
@@ -43,7 +43,7 @@ fn the_numbers_of_a_claim_are_those_of_the_command_that_measures_it_by_itself() 
     for (i, line) in lines.iter().enumerate() {
         let words: Vec<&str> = line.split(' ').skip(1).collect();
         let run = format!("alone-{i}");
-        scratch.stdout(&[&words[..], &["-q", "--out", &run]].concat());
+        scratch.stdout([&words[..], &["-q", "--out", &run]].concat());
         for (identity, value) in by_identity(scratch.records(&run)) {
             assert_eq!(all.get(&identity), Some(&value), "{line}: {identity}");
             alone += 1;
@@ -79,14 +79,14 @@ fn a_claim_that_cannot_be_measured_says_why() {
     let scratch = Scratch::with(&["transformer"]);
     tiny_model_of_seed(&scratch.path("other"), "transformer", 2);
     let pair = ["claims", "-q", "--model", "./other", "--baseline", "./transformer", "--samples", "1"];
-    let screen = scratch.stdout(&[&pair[..], &["--only", "P,F3", "--ctx", "192"]].concat());
+    let screen = scratch.stdout([&pair[..], &["--only", "P,F3", "--ctx", "192"]].concat());
     assert!(screen.contains("P: not measurable, the model has one attention map."), "{screen}");
     assert!(screen.contains("not known"), "what they were trained on: {screen}");
     // Six needles do not fit, windows of text do.
     let needles = ["--needles", "6", "--ctx", "64"];
-    let screen = scratch.stdout(&[&pair[..], &["--only", "T3,F3"], &needles].concat());
+    let screen = scratch.stdout([&pair[..], &["--only", "T3,F3"], &needles].concat());
     assert!(screen.contains("T3") && screen.contains("not measurable") && screen.contains("tokens"), "{screen}");
-    scratch.refuses(&[&pair[..], &["--only", "T3"], &needles].concat(), &["64 tokens is too short", "needles: 6"]);
+    scratch.refuses([&pair[..], &["--only", "T3"], &needles].concat(), &["64 tokens is too short", "needles: 6"]);
 }
 
 #[test]
@@ -100,13 +100,13 @@ fn intervals_over_training_seeds_need_three_of_them() {
         }
     }
     let flags = ["-q", "--only", "F3,T5", "--ctx", "64", "--samples", "2", "--replicates", "--json"];
-    let json = scratch.stdout(&[&PAIR[..], &flags].concat());
+    let json = scratch.stdout([&PAIR[..], &flags].concat());
     for row in rows(&json, "claims") {
         assert_eq!(row["model"], "diff");
         assert!(row["p"].is_number() && row["change"]["lo"].is_number(), "{row}");
     }
     let pair = ["claims", "--model", "./diff/seed-1", "--baseline", "./transformer"];
-    scratch.refuses(&pair, &["3 seeds", "--replicates"]);
+    scratch.refuses(pair, &["3 seeds", "--replicates"]);
 }
 
 #[test]
@@ -121,6 +121,6 @@ fn the_page_of_claims_has_a_chapter_with_a_figure_and_a_command_for_each() {
     for figure in ["answers.png", "ccdf.png", "maps.png"] {
         assert!(page.contains(figure), "{figure}");
     }
-    let latex = scratch.stdout(&["show", "run", "--latex"]);
+    let latex = scratch.stdout(["show", "run", "--latex"]);
     assert!(latex.contains("\\toprule") && latex.contains("more answers"), "{latex}");
 }

@@ -1,6 +1,6 @@
 //! `difftool compare` from outside, on small results with known differences.
 
-use crate::common::{self, printed, refuses_outright};
+use crate::common::{self, printed, refuses, refuses_outright, Outcome};
 use assert_cmd::Command;
 use difftool::results::compare::{compare, FailIf, Request};
 use difftool::results::manifest::{Manifest, OutputFile};
@@ -133,8 +133,7 @@ impl Scratch {
     }
 
     pub(super) fn stderr(&self, args: &str) -> String {
-        let output = self.compare(args).assert().success().get_output().clone();
-        String::from_utf8(output.stderr).unwrap()
+        Outcome::of(self.compare(args).output().unwrap()).succeeded().stderr.clone()
     }
 
     pub(super) fn json(&self, args: &str) -> Value {
@@ -494,20 +493,18 @@ fn conditions_that_hold_exit_with_3_behind_the_table() {
     scratch.run("b", &Run { model: "diff", shift: -0.125, ..RUN });
     let fail_if = |condition: &str| {
         let mut command = scratch.compare("a b --quiet --fail-if");
-        command.arg(condition).output().unwrap()
+        Outcome::of(command.arg(condition).output().unwrap())
     };
     for holds in ["share_abs[answer] < -0.1", "share_abs.hi<0", "accuracy > 0", "accuracy.baseline < 0.9"] {
-        let output = fail_if(holds);
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(3), "{stderr}");
-        assert!(stderr.contains("holds for") && stderr.contains("diff - transformer"), "{stderr}");
-        assert!(!output.stdout.is_empty());
+        let outcome = fail_if(holds);
+        outcome.refused(3, &["holds for", "diff - transformer"]);
+        assert!(!outcome.stdout.is_empty());
     }
     for not in ["share_abs < -0.2", "accuracy.lo < 0", "accuracy.other < 1"] {
-        assert_eq!(fail_if(not).status.code(), Some(0), "{not}");
+        assert_eq!(fail_if(not).code, Some(0), "{not}");
     }
     for wrong in ["nll < 0", "accuracy", "accuracy < much", "share_abs[filler] < 0"] {
-        assert_eq!(fail_if(wrong).status.code(), Some(2), "{wrong}");
+        assert_eq!(fail_if(wrong).code, Some(2), "{wrong}");
     }
 }
 
@@ -548,9 +545,7 @@ fn mistakes_are_answered_with_what_there_is() {
     for (args, word) in
         [("a a --where ctx", "COLUMN=VALUE"), ("a a --by depth", "depth_req_pct"), ("a a --where bits=few", "bits")]
     {
-        let output = scratch.compare(args).output().unwrap();
-        let stderr = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && stderr.contains(word), "{stderr}");
+        refuses(&mut scratch.compare(args), 2, &[word]);
     }
 }
 

@@ -3,7 +3,6 @@
 
 use crate::common::{fixture, tiny_model, Scratch};
 use crate::real_models::real;
-use crate::trust::edit_json;
 use difftool::results::record::Record;
 use engine::attention::{KeyRemoval, ResolvedTreatment, Stream};
 use engine::model::open::{load, LoadOptions};
@@ -60,7 +59,7 @@ fn a_real_model_gives_the_numbers_of_torch() {
             "--out",
             "run",
         ];
-        scratch.stdout(&[&["context", "--model", model, "--prompt", text.as_str()][..], &args].concat());
+        scratch.stdout([&["context", "--model", model, "--prompt", text.as_str()][..], &args].concat());
         let records = scratch.records("run");
         let mut check = |what: &str, got: Option<f64>, want: f64| {
             let off = (got.unwrap_or_else(|| panic!("{name}: no {what}")) - want).abs();
@@ -94,7 +93,7 @@ proptest! {
         let text = sentences.join("\n");
         let scratch = Scratch::new();
         let args = ["context", "--model", "diff", "--prompt", &text, "--question", "What is it?", "--answer", "17", "--split", "lines", "--quiet", "--out", "run"];
-        scratch.stdout(&args);
+        scratch.stdout(args);
         let records = scratch.records("run");
         let model = load("diff", LoadOptions::default()).unwrap();
         let segments: Vec<Segment> = sentences
@@ -138,7 +137,7 @@ proptest! {
         let scratch = Scratch::new();
         let folder = scratch.path("m");
         tiny_model(&folder, "transformer");
-        edit_json(&folder.join("config.json"), |config| {
+        scratch.edit_json("m/config.json", |config| {
             config["model_type"] = json!("smollm3");
             config["architectures"] = json!(["SmolLM3ForCausalLM"]);
             config["no_rope_layers"] = json!([0, 0]);
@@ -162,15 +161,15 @@ proptest! {
         let treated = hidden_from_later_rows(keys);
         let hidden = log_prob(&whole, Some(&treated));
         let deleted = log_prob(&shorter, None);
-        prop_assert!((hidden - deleted).abs() < 1e-4, "{hidden} hidden, {deleted} deleted");
-        prop_assert!((log_prob(&whole, None) - deleted).abs() > 1e-4, "the segment says something");
+        prop_assert!((hidden - deleted).abs() < 2e-5, "{hidden} hidden, {deleted} deleted");
+        prop_assert_ne!(log_prob(&whole, None), deleted, "the segment says something");
     }
 }
 
 #[test]
 fn the_sentence_with_the_answer_gives_most_and_the_page_and_the_screen_say_so() {
     let scratch = Scratch::new();
-    let printed = scratch.stdout(&ask(NUMBERS, &["--answer", "17040", "--out", "run"]));
+    let printed = scratch.stdout(ask(NUMBERS, &["--answer", "17040", "--out", "run"]));
     assert!(printed.lines().count() <= 24 && printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     assert!(printed.contains("gives “17040”") && printed.contains("3 The special magic Rome"), "{printed}");
     let records = scratch.records("run");
@@ -181,14 +180,14 @@ fn the_sentence_with_the_answer_gives_most_and_the_page_and_the_screen_say_so() 
         page.contains("The special magic Rome number is: 17040.")
             && page.contains("data-sign=\"gives\" data-shade=\"8\"")
     );
-    let shown = scratch.stdout(&["show", "run", "--tables", "segments,texts"]);
+    let shown = scratch.stdout(["show", "run", "--tables", "segments,texts"]);
     assert!(shown.contains("17040") && shown.contains("through others"), "{shown}");
 }
 
 #[test]
 fn without_an_answer_the_model_is_asked_for_its_own() {
     let scratch = Scratch::new();
-    let printed = scratch.stdout(&ask(NUMBERS, &["--out", "run"]));
+    let printed = scratch.stdout(ask(NUMBERS, &["--out", "run"]));
     assert!(printed.contains("its own answer"), "{printed}");
     let contexts: Value = scratch.json("run/contexts.jsonl");
     assert_eq!(contexts["answers"], json!([]));
@@ -200,7 +199,7 @@ fn of_two_equal_sentences_each_gives_little_and_is_much_alone() {
     let fact = "The special magic Rome number is: 17040.";
     let text = format!("{fact} It rains. {fact} A cat sleeps.");
     let scratch = Scratch::new();
-    scratch.stdout(&ask(&text, &["--answer", "17040", "--out", "run"]));
+    scratch.stdout(ask(&text, &["--answer", "17040", "--out", "run"]));
     let records = scratch.records("run");
     for segment in ["s1", "s3"] {
         let [gives, alone] = [&GIVES, &ALONE].map(|metric| number(&records, metric.name, Some(segment)).unwrap());
@@ -220,7 +219,7 @@ fn texts_of_all_kinds_have_numbers() {
         ("many segments", &many, "17040", "sentences"),
     ] {
         let run = what.replace(' ', "-");
-        scratch.stdout(&ask(text, &["--answer", answer, "--split", split, "--out", &run]));
+        scratch.stdout(ask(text, &["--answer", answer, "--split", split, "--out", &run]));
         let records = scratch.records(&run);
         assert!(records.iter().all(|record| record.measure.error.is_none()), "{what}");
         assert!(number(&records, CONTEXT_FLOOR.name, None).is_some_and(f64::is_finite), "{what}");
@@ -273,7 +272,7 @@ fn questions_of_a_file_have_intervals_and_models_are_paired() {
         "--out",
         "run",
     ];
-    let printed = scratch.stdout(&args);
+    let printed = scratch.stdout(args);
     assert!(printed.contains("16 questions, 48 passages") && printed.contains("right gives (nats)"), "{printed}");
     assert!(printed.lines().count() <= 24 && printed.lines().all(|line| line.chars().count() <= 80), "{printed}");
     let records = scratch.records("run");
@@ -283,19 +282,19 @@ fn questions_of_a_file_have_intervals_and_models_are_paired() {
     // A run that was stopped and goes on has the same bytes.
     let shards = ["1/2", "2/2"].map(|shard| {
         let out = format!("shard-{}", &shard[..1]);
-        scratch.stdout(&[&args[..7], &["--quiet", "--shard", shard, "--out", &out]].concat());
+        scratch.stdout([&args[..7], &["--quiet", "--shard", shard, "--out", &out]].concat());
         out
     });
-    scratch.stdout(&["merge", &shards[0], &shards[1], "--out", "merged", "--quiet"]);
+    scratch.stdout(["merge", &shards[0], &shards[1], "--out", "merged", "--quiet"]);
     assert_eq!(scratch.read("merged/results.csv"), scratch.read("run/results.csv"));
 }
 
 #[test]
 fn several_answers_count_together_and_a_wrong_one_against_them() {
     let scratch = Scratch::new();
-    scratch.stdout(&ask(NUMBERS, &["--answer", "17040", "--answer", "48213", "--out", "both"]));
-    scratch.stdout(&ask(NUMBERS, &["--answer", "17040", "--out", "one"]));
-    scratch.stdout(&ask(NUMBERS, &["--answer", "17040", "--wrong", "48213", "--out", "contrast"]));
+    scratch.stdout(ask(NUMBERS, &["--answer", "17040", "--answer", "48213", "--out", "both"]));
+    scratch.stdout(ask(NUMBERS, &["--answer", "17040", "--out", "one"]));
+    scratch.stdout(ask(NUMBERS, &["--answer", "17040", "--wrong", "48213", "--out", "contrast"]));
     let of = |run: &str, metric: &str, region: Option<&str>| number(&scratch.records(run), metric, region).unwrap();
     assert!(of("both", ANSWER_LOG_PROB.name, None) >= of("one", ANSWER_LOG_PROB.name, None));
     // The sentence of the wrong answer gives more against it than for the right one.

@@ -136,14 +136,14 @@ fn apart(scratch: &Scratch, [first, other]: [&str; 2], tolerance: f64) -> (usize
 fn ratio_in_double_precision_finds_what_the_kernels_find() {
     let scratch = Scratch::with_models();
     let args = ["--ctx", "300", "--samples", "1", "--depths", "25,50", "-q"];
-    let ratio = |flags: &[&str]| scratch.stdout(&[&["ratio"], &MODELS[..], &args, flags].concat());
+    let ratio = |flags: &[&str]| scratch.stdout([&["ratio"], &MODELS[..], &args, flags].concat());
     ratio(&["--out", "f32"]);
     ratio(&["--out", "f64", "--dtype", "f64"]);
     let (apart, of) = apart(&scratch, ["f32", "f64"], 1e-3);
     assert!(of > 300 && apart == 0, "{apart} of {of} values differ");
     let manifest = scratch.read("f64/manifest.json");
     assert!(manifest.contains("\"dtype\": \"f64\"") && manifest.contains("\"device\": \"cpu\""), "{manifest}");
-    let report = scratch.stdout(&["report", "f64"]);
+    let report = scratch.stdout(["report", "f64"]);
     assert!(report.contains("<dt>number format</dt><dd>f64</dd>"), "the page says what it was computed with");
     let told = scratch.run("compare f32 f64").stderr;
     assert!(told.contains("dtype: f32 and f64"), "{told}");
@@ -168,7 +168,7 @@ fn every_measure_and_treatment_of_the_built_in_models_agrees_in_double_precision
         conditions.iter().for_each(|condition| flags.extend(["--condition", condition]));
         let runs = ["f32", "f64"].map(|dtype| format!("{command}-{dtype}"));
         for (dtype, run) in ["f32", "f64"].iter().zip(&runs) {
-            scratch.stdout(&[&flags[..], &["--dtype", dtype, "--out", run]].concat());
+            scratch.stdout([&flags[..], &["--dtype", dtype, "--out", run]].concat());
         }
         let (far, of) = apart(&scratch, [&runs[0], &runs[1]], 2e-3);
         assert!(far * 100 <= of, "{command}: {far} of {of} values differ");
@@ -185,21 +185,21 @@ fn parts_of_ablate_agree_in_double_precision_and_heads_are_not_ranked_by_what_it
         let runs = ["f32", "f64"].map(|dtype| format!("{i}-{dtype}"));
         for (dtype, run) in ["f32", "f64"].iter().zip(&runs) {
             let flags = ["--parts", parts, "--rank", "share_out", "--dtype", dtype, "--out", run];
-            scratch.stdout(&[&ablate[..], &flags].concat());
+            scratch.stdout([&ablate[..], &flags].concat());
         }
         let (far, of) = apart(&scratch, [&runs[0], &runs[1]], 2e-3);
         assert!(of > 10 && far == 0, "{parts}: {far} of {of} values differ");
     }
     let ranked = ["--parts", "heads", "--rank", "attribution", "--dtype", "f64", "--out", "ranked"];
-    scratch.refuses(&[&ablate[..], &ranked].concat(), &["ranked by attribution", "leave --device and --dtype out"]);
+    scratch.refuses([&ablate[..], &ranked].concat(), &["ranked by attribution", "leave --device and --dtype out"]);
 }
 
 #[test]
 fn runs_go_on_in_the_number_type_that_they_began_with() {
     let scratch = Scratch::with_models();
     let args = ["ratio", "--model", "./diff", "--ctx", "300", "--samples", "1", "--depths", "50", "-q"];
-    scratch.stdout(&[&args[..], &["--dtype", "f64", "--out", "run"]].concat());
-    scratch.refuses(&[&args[..], &["--resume", "run"]].concat(), &["run"]);
-    let file = scratch.stdout(&[&args[..], &["--dtype", "f64", "--print-experiment"]].concat());
+    scratch.stdout([&args[..], &["--dtype", "f64", "--out", "run"]].concat());
+    scratch.refuses([&args[..], &["--resume", "run"]].concat(), &["run"]);
+    let file = scratch.stdout([&args[..], &["--dtype", "f64", "--print-experiment"]].concat());
     assert!(file.contains("dtype = \"f64\"") && !file.contains("device"), "{file}");
 }

@@ -67,7 +67,7 @@ fn the_page_does_not_depend_on_the_number_of_threads() {
     let dir = Scratch::with(&["transformer", "diff"]);
     let args = "explore --model ./transformer --model ./diff --ctx 700 -q";
     for threads in [1, 3] {
-        dir.stdout(&format!("{args} --threads {threads} --out threads-{threads}"));
+        dir.stdout(format!("{args} --threads {threads} --out threads-{threads}"));
     }
     let page = |threads| dir.read(format!("threads-{threads}/explore.html"));
     let (one, three) = (page(1), page(3));
@@ -171,7 +171,7 @@ fn one_command_writes_the_report_with_its_figure_and_the_explorer() {
     let page = dir.read("far/page.html");
     assert!(page.contains("<h1><bdi>difftool explore: transformer</bdi></h1>"));
     let figure = page.find(r#"<code>maps.png</code>"#).unwrap();
-    let explorer = page.find(r#"<details class="explorer""#).unwrap();
+    let explorer = page.find(r#"<details class="framed explorer""#).unwrap();
     assert!(figure < explorer && explorer < page.find("<table").unwrap(), "the figure is first");
     assert!(page.contains("layer") && dir.exists("explored/maps.png"));
     // The page of a report is replaced; of a finished run it is written anew.

@@ -56,7 +56,7 @@ fn qwen2(dir: &Path) {
 fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
     let dir = Scratch::new();
     qwen2(&dir.path("qwen"));
-    let run = |args: &[&str]| dir.stdout(&[args, &["--model", "qwen", "--quiet"]].concat());
+    let run = |args: &[&str]| dir.stdout([args, &["--model", "qwen", "--quiet"]].concat());
     let needle = run(&["needle", "--samples", "1", "--depths", "50", "--needles", "2"]);
     assert!(needle.contains("qwen"), "{needle}");
     assert!(needle.contains("1024"), "the default length is what the model can take: {needle}");
@@ -71,15 +71,15 @@ fn a_folder_with_its_own_tokenizer_goes_through_every_command() {
 fn inspect_says_what_a_model_is() {
     let dir = Scratch::new();
     let gemma = fixture("transformers/gemma2").display().to_string();
-    let facts = dir.stdout(&["inspect", &gemma]);
+    let facts = dir.stdout(["inspect", &gemma]);
     for fact in ["gemma2", "after the soft cap at 5", "the last 9 tokens in", "before and after", "only token ids"] {
         assert!(facts.contains(fact), "no `{fact}` in {facts}");
     }
-    let diff: Value = serde_json::from_str(&dir.stdout(&["inspect", "diff", "--json"])).unwrap();
+    let diff: Value = serde_json::from_str(&dir.stdout(["inspect", "diff", "--json"])).unwrap();
     assert_eq!(diff["layout"], "DIFF V1, pairs (i, i+H), half-rotation RoPE, head norm without gain");
     assert_eq!(diff["lambda"].as_array().unwrap().len(), 4);
     assert!((diff["lambda"][1]["init"].as_f64().unwrap() - 0.3555).abs() < 1e-4);
-    let v2: Value = serde_json::from_str(&dir.stdout(&["inspect", "diff-v2", "--json"])).unwrap();
+    let v2: Value = serde_json::from_str(&dir.stdout(["inspect", "diff-v2", "--json"])).unwrap();
     let over_tokens = &v2["lambda"][0]["over_tokens"];
     assert_eq!(over_tokens["n"], 8 * 512);
     assert!(over_tokens["p5"].as_f64() < over_tokens["p95"].as_f64());
@@ -89,24 +89,23 @@ fn inspect_says_what_a_model_is() {
 fn a_layout_that_does_not_fit_the_tensors_is_refused_with_what_is_missing() {
     let dir = Scratch::new();
     tiny_model(&dir.path("v1"), "diff");
-    dir.fails(&["needle", "--model", "v1", "--layout", "microsoft-v1"], 1, &["subln", "missing"]);
-    let command = dir.command(&["inspect", "v1", "--layout", "microsoft-v2"]).output().unwrap();
-    let facts = String::from_utf8(command.stdout).unwrap();
+    dir.fails(["needle", "--model", "v1", "--layout", "microsoft-v1"], 1, &["subln", "missing"]);
+    let shown = dir.run("inspect v1 --layout microsoft-v2");
     for fact in
         ["missing model.layers.0.self_attn.lambda_proj.weight", "misfit", "unused model.layers.0.self_attn.lambda_q1"]
     {
-        assert!(facts.contains(fact), "no `{fact}` in {facts}");
+        assert!(shown.stdout.contains(fact), "no `{fact}` in {}", shown.stdout);
     }
-    assert_eq!(command.status.code(), Some(1));
+    assert_eq!(shown.code, Some(1));
 }
 
 #[test]
 fn the_scalar_layout_is_measured_like_the_others() {
     let dir = Scratch::new();
     tiny_model(&dir.path("scalar"), "diff-scalar");
-    let table = dir.stdout(&["ratio", "--model", "scalar", "--ctx", "256", "--samples", "1", "--depths", "50", "-q"]);
+    let table = dir.stdout(["ratio", "--model", "scalar", "--ctx", "256", "--samples", "1", "--depths", "50", "-q"]);
     assert!(table.contains("scalar"), "{table}");
-    assert!(dir.stdout(&["inspect", "scalar"]).contains("scalar lambda, pairs (i, i+H)"));
+    assert!(dir.stdout(["inspect", "scalar"]).contains("scalar lambda, pairs (i, i+H)"));
 }
 
 #[test]
@@ -114,7 +113,7 @@ fn inspect_says_where_lambda_leaves_standard_attention() {
     let dir = Scratch::new();
     for (name, zero) in [("axolotl", false), ("axolotl_zero", true), ("gated_head", false)] {
         let folder = fixture(&format!("layouts/{name}"));
-        let shown = dir.stdout(&["inspect", folder.to_str().unwrap()]);
+        let shown = dir.stdout(["inspect", folder.to_str().unwrap()]);
         assert_eq!(shown.contains("λ is 0 in every layer: standard attention"), zero, "{shown}");
     }
 }
@@ -143,9 +142,9 @@ fn broken_shards_and_indices_are_named() {
     let broken = |break_it: &dyn Fn(&Path), words: &[&str]| {
         let dir = Scratch::new();
         let folder = sharded(dir.folder());
-        dir.stdout(&["inspect", "sharded"]);
+        dir.stdout(["inspect", "sharded"]);
         break_it(&folder);
-        dir.fails(&["inspect", "sharded"], 1, words);
+        dir.fails(["inspect", "sharded"], 1, words);
     };
     let shards = |folder: &Path| -> Vec<PathBuf> {
         let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -198,7 +197,7 @@ fn broken_folders_are_named_without_a_panic_or_a_huge_allocation() {
         let folder = dir.path("model");
         tiny_model(&folder, "transformer");
         damage(&folder);
-        dir.fails(&["needle", "--model", "model", "--ctx", "256", "--samples", "1"], code, words);
+        dir.fails(["needle", "--model", "model", "--ctx", "256", "--samples", "1"], code, words);
     }
 }
 
@@ -210,8 +209,8 @@ fn weights_of_another_number_type_are_refused() {
     let path = folder.join("model.safetensors");
     let weights = Weights::read(&path).unwrap();
     weights.write(&path, DType::F64, &[]).unwrap();
-    dir.fails(&["inspect", "model"], 1, &["cannot be measured"]);
-    dir.fails(&["needle", "--model", "model"], 1, &["F64", "not supported"]);
+    dir.fails(["inspect", "model"], 1, &["cannot be measured"]);
+    dir.fails(["needle", "--model", "model"], 1, &["F64", "not supported"]);
 }
 
 #[test]
@@ -221,7 +220,7 @@ fn a_configuration_is_read_whatever_is_in_it() {
     tiny_model(&folder, "transformer");
     for text in ["", "[]", "{\"model_type\": \"llama\"}"] {
         fs::write(folder.join("config.json"), text).unwrap();
-        dir.fails(&["inspect", "model"], 1, &["config.json"]);
+        dir.fails(["inspect", "model"], 1, &["config.json"]);
     }
 }
 
@@ -229,7 +228,7 @@ fn a_configuration_is_read_whatever_is_in_it() {
 fn what_a_sink_takes_is_a_region_of_its_own_in_the_results() {
     let dir = Scratch::new();
     tiny_model(&dir.path("sink"), "sink");
-    dir.stdout(&["ratio", "--model", "sink", "--ctx", "256", "--samples", "1", "--depths", "50", "--out", "out"]);
+    dir.stdout(["ratio", "--model", "sink", "--ctx", "256", "--samples", "1", "--depths", "50", "--out", "out"]);
     let records = dir.records("out");
     for metric in ["share_abs", "share_signed"] {
         let of = |record: &&difftool::results::record::Record| {

@@ -218,7 +218,7 @@ impl Scratch {
     #[track_caller]
     fn generate(&self, model: &str, args: &[&str]) -> String {
         let base = ["needle", "--model", model, "--ctx", "300", "--depths", "0,100", "--samples", "1"];
-        self.stdout(&[&base[..], &["--generate"], args].concat())
+        self.stdout([&base[..], &["--generate"], args].concat())
     }
 
     fn lines(&self, run: &str) -> Vec<serde_json::Value> {

@@ -1,6 +1,6 @@
 //! GGUF files against the Hugging Face folders they are made of: written here as llama.cpp's converter writes them.
 
-use crate::common::{assert_close, distance, normal, Scratch};
+use crate::common::{assert_close, distance, normal, refuses_outright, Scratch};
 use candle_core::quantized::gguf_file::{self, Value as Field};
 use candle_core::quantized::{GgmlDType, QTensor};
 use candle_core::{DType, Device, Tensor};
@@ -344,16 +344,12 @@ fn the_tokenizer_is_made_of_the_metadata() {
         assert_eq!(ours.encode(text).unwrap(), folder.encode(text).unwrap(), "{text}");
     }
     assert!(model.info.bos.as_deref().is_some_and(|bos| bos.contains("<s>")), "{:?}", model.info.bos);
-    let command = |args: &[&str]| dir.command(args);
-    let inspect = command(&["inspect", &file]).assert().success();
-    let said = String::from_utf8(inspect.get_output().stdout.clone()).unwrap();
+    let said = dir.stdout(["inspect", &file]);
     assert!(said.contains("half-rotation RoPE") && said.contains("f32"), "{said}");
-    let differential = command(&["inspect", &file, "--layout", "diffllama"]).assert().code(2);
-    let said = String::from_utf8(differential.get_output().stderr.clone()).unwrap();
-    assert!(said.contains("--layout: GGUF files have no differential heads"), "{said}");
+    let words = ["--layout: GGUF files have no differential heads"];
+    dir.refuses(["inspect", &file, "--layout", "diffllama"], &words);
     dir.write("prose.txt", "The magic number of Lisbon is 48213. ".repeat(40));
-    let nll = ["nll", "--model", &file, "--text", "prose.txt", "--ctx", "32", "--samples", "1", "-q"];
-    command(&nll).assert().success();
+    dir.stdout(format!("nll --model {file} --text prose.txt --ctx 32 --samples 1 -q"));
 }
 
 #[test]
@@ -570,27 +566,18 @@ fn a_sentencepiece_vocabulary_that_does_not_say_what_is_merged_is_refused_by_nam
 fn a_pipe_is_refused_and_a_broken_file_is_an_error_without_a_panic() {
     let dir = Scratch::new();
     let (_, file) = write_both(dir.folder(), "llama", GgmlDType::F32, |_| ());
-    let refused = |name: &str, words: &str| {
-        let run = dir.command(["inspect", name]).output().unwrap();
-        let stderr = String::from_utf8(run.stderr).unwrap();
-        assert!(stderr.contains(words) && !stderr.contains("panicked"), "{name}: {stderr}");
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    };
     let pipe = dir.path("pipe.gguf");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    refused("pipe.gguf", "pipe");
+    refuses_outright(&mut dir.command("inspect pipe.gguf"), 2, &["pipe"]);
     let bytes = std::fs::read(&file).unwrap();
     dir.write("short.gguf", &bytes[..bytes.len() / 2]);
-    let nll = ["nll", "--model", "short.gguf", "--ids", "ids.txt", "--ctx", "8", "-q", "--out", "out"];
     dir.write("ids.txt", "1 2 3 4 5 6 7 8 9 10");
-    let run = dir.command(nll).output().unwrap();
-    let stderr = String::from_utf8(run.stderr).unwrap();
-    assert!(stderr.contains("short.gguf: not complete"), "{stderr}");
+    dir.fails("nll --model short.gguf --ids ids.txt --ctx 8 -q --out out", 1, &["short.gguf: not complete"]);
     // It is divided by.
     let fields = [
         ("general.alignment".to_owned(), Field::U32(0)),
         ("general.architecture".into(), Field::String("llama".into())),
     ];
     write(&dir.path("zero.gguf"), &fields, &BTreeMap::new(), GgmlDType::F32);
-    refused("zero.gguf", "general.alignment");
+    refuses_outright(&mut dir.command("inspect zero.gguf"), 1, &["general.alignment"]);
 }

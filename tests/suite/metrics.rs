@@ -110,12 +110,12 @@ fn a_command_knows_before_its_run_every_metric_that_it_records() {
     ];
     for (command, flags) in cases {
         let typed = [&[command], &common[..], flags].concat();
-        scratch.stdout(&[&typed[..], &["--out", command]].concat());
+        scratch.stdout([&typed[..], &["--out", command]].concat());
         let records = record::read(&scratch.path(command).join("results.csv")).unwrap();
         let recorded: BTreeSet<&str> = records.iter().map(|record| &*record.measure.metric).collect();
         let conditions: Vec<String> = recorded.iter().map(|metric| format!("--fail-if={metric} < -1e9")).collect();
         let conditions: Vec<&str> = conditions.iter().map(String::as_str).collect();
         assert!(!conditions.is_empty(), "{command}");
-        scratch.stdout(&[&typed[..], &conditions, &["--print-experiment"]].concat());
+        scratch.stdout([&typed[..], &conditions, &["--print-experiment"]].concat());
     }
 }

@@ -1,6 +1,6 @@
 //! The binary from outside: `difftool needle` on a tiny random model, and everything a user can get wrong.
 
-use crate::common::{assert_drawn, printed, refuses, tiny_model, Scratch};
+use crate::common::{assert_drawn, printed, refuses, tiny_model, Outcome, Scratch, NEEDLE};
 use assert_cmd::Command;
 use difftool::results::record::{self, Record};
 use std::collections::BTreeMap;
@@ -20,14 +20,9 @@ fn needle(scratch: &Scratch, args: &[&str]) -> Command {
 }
 
 #[test]
-fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
+fn a_run_leaves_results_manifest_and_figures() {
     let scratch = Scratch::with_model();
-    let output = needle(&scratch, &["--out", "run"]).assert().success().get_output().clone();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        stdout.contains("accuracy %") && stdout.contains("noise in output %") && stdout.lines().count() <= 40,
-        "{stdout}"
-    );
+    printed(&mut needle(&scratch, &["--out", "run"]));
     for file in ["accuracy.png", "regions.png"] {
         assert_drawn(&scratch.path("run").join(file), "needle");
     }
@@ -41,11 +36,8 @@ fn a_run_prints_a_table_and_leaves_results_manifest_and_figures() {
 
 #[test]
 fn several_lengths_have_a_figure_of_their_own() {
-    let scratch = Scratch::with_model();
-    let args = ["needle", "--model", "diff", "--ctx", "128,256", "--needles", "1", "--samples", "1", "--depths", "50"];
-    let mut command = scratch.command("");
-    command.args(args).args(["--out", "run", "-q"]);
-    command.assert().success();
+    let scratch = Scratch::new();
+    scratch.stdout("needle --model diff --ctx 128,256 --needles 1 --samples 1 --depths 50 --out run -q");
     assert_drawn(&scratch.path("run/length.png"), "needle");
 }
 
@@ -53,7 +45,7 @@ fn several_lengths_have_a_figure_of_their_own() {
 fn regions_of_every_head_are_a_partition() {
     let scratch = Scratch::with_model();
     tiny_model(&scratch.path("other"), "diff");
-    scratch.stdout(&[
+    scratch.stdout([
         "ratio",
         "--ctx",
         "256",
@@ -106,11 +98,9 @@ fn a_figure_that_is_too_large_loses_neither_tables_nor_manifest() {
     let scratch = Scratch::with_model();
     let lengths: Vec<String> = (0..240).map(|i| (256 + i).to_string()).collect();
     let mut command = needle(&scratch, &["--ctx", &lengths.join(","), "--depths", "50", "--out", "run"]);
-    let output = command.output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("the results are complete, but not their figures"), "{stderr}");
-    assert!(String::from_utf8(output.stdout).unwrap().contains("more rows: --tables answers"), "the table is printed");
+    let outcome = Outcome::of(command.output().unwrap());
+    outcome.refused(1, &["the results are complete, but not their figures"]);
+    assert!(outcome.stdout.contains("more rows: --tables answers"), "the table is printed");
     assert!(scratch.exists("run/manifest.json"));
 }
 
@@ -128,10 +118,10 @@ fn a_closed_pipe_is_no_success_of_a_run_that_failed() {
 #[test]
 fn json_is_the_only_thing_on_stdout() {
     let scratch = Scratch::with_model();
-    let output = needle(&scratch, &["--out", "run", "--json", "-q"]).assert().success().get_output().clone();
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let outcome = Outcome::of(needle(&scratch, &["--out", "run", "--json", "-q"]).output().unwrap());
+    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(json["answers"][0]["N"], 2);
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(outcome.stderr, "");
 }
 
 #[test]
@@ -155,10 +145,8 @@ fn a_model_at_a_long_path_that_is_not_ascii_has_figures_tables_and_a_manifest() 
     let folder = format!("modèles/models--example--Example-1B/snapshots/{}", "0123456789abcdef".repeat(5));
     fs::create_dir_all(scratch.path(&folder).parent().unwrap()).unwrap();
     fs::rename(scratch.path("m"), scratch.path(&folder)).unwrap();
-    let args = ["needle", "--model", &folder, "--needles", "1", "--ctx", "256", "--samples", "1", "--depths", "50"];
-    let run = scratch.command("").args(args).args(["--out", "run"]).output().unwrap();
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
-    assert!(!run.stdout.is_empty() && scratch.exists("run/manifest.json"));
+    let printed = scratch.stdout(format!("{NEEDLE} --model {folder} --out run"));
+    assert!(!printed.is_empty() && scratch.exists("run/manifest.json"));
     let recipe = plot::read_recipe(&scratch.path("run/accuracy.png")).unwrap();
     let models = recipe.iter().find(|(keyword, _)| keyword == "models").map(|(_, text)| text.as_str());
     assert!(models.is_some_and(|text| text.starts_with(&format!("{folder} sha256 "))), "{recipe:?}");
@@ -283,11 +271,4 @@ fn a_closed_pipe_is_not_an_error() {
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
-}
-
-#[test]
-fn train_refuses_a_taken_folder() {
-    let scratch = Scratch::with_model();
-    let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/study-b-models.toml");
-    scratch.refuses(["train", spec, "--out", "m"], &["m", "--resume"]);
 }

@@ -70,7 +70,7 @@ const BOTH: [&str; 5] = ["nll", "--model", "./transformer", "--model", "./diff"]
 fn every_token_of_ids_has_the_probability_that_transformers_gives_it() {
     let (scratch, ids, expected) = Scratch::with_llama();
     scratch.write_ids("ids.txt", &ids);
-    let stdout = scratch.stdout(&[&LLAMA[..], &["--out", "run"]].concat());
+    let stdout = scratch.stdout([&LLAMA[..], &["--out", "run"]].concat());
     let tokens = scratch.tokens("run");
     assert_eq!(tokens.iter().map(|token| token.text_position).collect::<Vec<_>>(), (1..ids.len()).collect::<Vec<_>>());
     for (token, expected) in tokens.iter().zip(&expected) {
@@ -87,8 +87,8 @@ fn sliding_windows_score_every_token_once_and_the_first_is_a_plain_pass() {
     let (scratch, ids, expected) = Scratch::with_llama();
     scratch.write_ids("ids.txt", &ids);
     scratch.write_ids("first.txt", &ids[..10]);
-    scratch.stdout(&[&LLAMA[..], &["--ctx", "10", "--stride", "4", "--out", "sliding"]].concat());
-    scratch.stdout(&["nll", "--ids", "first.txt", "--model", "./llama", "--out", "plain"]);
+    scratch.stdout([&LLAMA[..], &["--ctx", "10", "--stride", "4", "--out", "sliding"]].concat());
+    scratch.stdout(["nll", "--ids", "first.txt", "--model", "./llama", "--out", "plain"]);
     let (sliding, plain) = (scratch.tokens("sliding"), scratch.tokens("plain"));
     assert_eq!(sliding.iter().map(|token| token.text_position).collect::<Vec<_>>(), (1..ids.len()).collect::<Vec<_>>());
     assert_eq!(sliding[..9], plain[..]);
@@ -105,7 +105,7 @@ fn ar_hits_complete_a_bigram_of_their_own_window() {
     let (scratch, ..) = Scratch::with_llama();
     scratch.write("ids.txt", "1 2 3 1 2 4\n1 3 1 2");
     let hits = |out: &str, args: &[&str]| {
-        scratch.stdout(&[&LLAMA[..], &["--out", out], args].concat());
+        scratch.stdout([&LLAMA[..], &["--out", out], args].concat());
         let hits = scratch.tokens(out).into_iter().filter(|token| token.ar_hit == 1);
         hits.map(|token| token.text_position).collect::<Vec<_>>()
     };
@@ -134,11 +134,11 @@ fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
         ("7\n", "ids.txt has 1 token; it takes 2"),
     ] {
         scratch.write("ids.txt", text);
-        scratch.fails(&LLAMA, 2, &[words]);
+        scratch.fails(LLAMA, 2, &[words]);
     }
     scratch.write("ids.txt", "1 2 3 4 5 6 7 8");
     scratch.fails(
-        &[&LLAMA[..], &["--ctx", "4", "--stride", "4"]].concat(),
+        [&LLAMA[..], &["--ctx", "4", "--stride", "4"]].concat(),
         2,
         &["windows of 4 tokens can slide by 1 to 3"],
     );
@@ -149,8 +149,8 @@ fn ids_that_cannot_be_scored_are_refused_with_their_file_and_line() {
 fn a_text_needs_a_tokenizer() {
     let (scratch, ..) = Scratch::with_llama();
     scratch.write("text.txt", "The river is wide here.");
-    scratch.fails(&["nll", "--text", "text.txt", "--model", "./llama"], 1, &["tokenizer.json"]);
-    scratch.fails(&["nll", "--model", "./llama"], 1, &["tokenizer.json"]);
+    scratch.fails(["nll", "--text", "text.txt", "--model", "./llama"], 1, &["tokenizer.json"]);
+    scratch.fails(["nll", "--model", "./llama"], 1, &["tokenizer.json"]);
 }
 
 #[test]
@@ -158,11 +158,11 @@ fn models_are_compared_token_by_token_whatever_the_number_of_threads() {
     let scratch = Scratch::with_models();
     scratch.write("text.txt", "The river is wide here, and a boat goes by. Nobody waves from it. ".repeat(60));
     let args = |out| [&BOTH[..], &["--text", "text.txt", "--ctx", "128", "--out", out]].concat();
-    let stdout = scratch.stdout(&[&args("one")[..], &["--threads", "1", "--tables", "all"]].concat());
+    let stdout = scratch.stdout([&args("one")[..], &["--threads", "1", "--tables", "all"]].concat());
     for heading in ["perplexity", "bits/byte", "diff - transformer", "AR hits", "By position", "cumulative NLL"] {
         assert!(stdout.contains(heading), "{heading} is missing: {stdout}");
     }
-    let json = scratch.stdout(&[&args("three")[..], &["--threads", "3", "--json"]].concat());
+    let json = scratch.stdout([&args("three")[..], &["--threads", "3", "--json"]].concat());
     for file in ["results.csv", "tokens.csv", "cells.csv"] {
         let read = |run: &str| fs::read(scratch.path(run).join(file)).unwrap();
         assert!(read("one") == read("three"), "{file}");
@@ -212,19 +212,19 @@ fn the_beginning_of_a_window_counts_by_position_only() {
 #[test]
 fn its_runs_can_be_compared_reported_and_made_from_files() {
     let scratch = Scratch::with_models();
-    scratch.stdout(&[&BOTH[..], &["--ctx", "512", "--samples", "3", "--out", "run"]].concat());
-    let compared = scratch.stdout(&["compare", "run", "--by", "model"]);
+    scratch.stdout([&BOTH[..], &["--ctx", "512", "--samples", "3", "--out", "run"]].concat());
+    let compared = scratch.stdout(["compare", "run", "--by", "model"]);
     assert!(compared.contains("NLL of AR hits") && compared.contains("NLL of others"), "{compared}");
-    let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
+    let report = scratch.stdout(["report", "run", "--format", "markdown"]);
     assert!(report.contains("NLL of AR hits"), "{report}");
     let quantised = [&BOTH[..], &["--ctx", "512", "--samples", "3", "--condition", "quantise(4, row)"]].concat();
-    let stdout = scratch.stdout(&[&quantised[..], &["--out", "bits"]].concat());
+    let stdout = scratch.stdout([&quantised[..], &["--out", "bits"]].concat());
     // Of both models; the heading is broken where the page ends.
     assert_eq!(stdout.matches("quantise(4,").count(), 2, "{stdout}");
     let file = scratch.read("run/experiment.toml");
     assert!(!file.contains("stride"), "{file}");
     scratch.write("two.toml", file.replace("\"512\"", "\"256..512:256\""));
-    scratch.fails(&["run", "two.toml"], 2, &["windows of one length"]);
+    scratch.fails(["run", "two.toml"], 2, &["windows of one length"]);
     scratch.write("texts.toml", file.replace("command", "text = \"a\"\nids = \"b\"\ncommand"));
-    scratch.fails(&["run", "texts.toml"], 2, &["--text and --ids exclude each other"]);
+    scratch.fails(["run", "texts.toml"], 2, &["--text and --ids exclude each other"]);
 }

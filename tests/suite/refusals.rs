@@ -81,7 +81,7 @@ const MEASURING: Room = Room {
         },
         Refusal { args: "quantize --ctx 256 --bits 1", code: 2, words: &["--bits 1", "2 to 16"] },
         Refusal { args: "quantize --ctx 256 --bits 17", code: 2, words: &["--bits 17", "2 to 16"] },
-        Refusal { args: "quantize --ctx 256 --bits 4,4", code: 2, words: &["named twice"] },
+        Refusal { args: "quantize --ctx 256 --bits 4,4", code: 2, words: &["--bits 4 is named twice"] },
         Refusal { args: "heatmap --ctx 256 --layer 9", code: 2, words: &["--layer 9", "0 to 1"] },
         Refusal { args: "heatmap --ctx 256 --head 2", code: 2, words: &["--head 2", "0 to 1"] },
         Refusal { args: "heatmap --ctx 256 --heads 0 --head 1", code: 2, words: &["--head 1 is not among --heads"] },
@@ -283,38 +283,32 @@ fn windows_that_cannot_be_scored_are_refused() {
 const CLAIMS: Room = Room {
     models: &["transformer", "diff"],
     files: &[],
+    common: "--out run --model ./diff --baseline ./transformer",
+    refusals: &[
+        Refusal { args: "claims --only T9", code: 2, words: &["T9", "T2, T3, N, F5"] },
+        Refusal { args: "claims --ctx 1k,2k", code: 2, words: &["--ctx"] },
+        Refusal { args: "claims --samples 0", code: 2, words: &["--samples"] },
+        Refusal { args: "claims --condition mask(noise)", code: 2, words: &["--condition"] },
+        Refusal { args: "claims --fail-if 'accuracy < 1'", code: 2, words: &["--fail-if"] },
+        Refusal { args: "claims --replicates", code: 2, words: &["has no training seed"] },
+    ],
+};
+
+/// A pair that is not one.
+const ALONE: Room = Room {
+    models: &["transformer", "diff"],
+    files: &[],
     common: "--out run",
     refusals: &[
         Refusal { args: "claims --model ./diff", code: 2, words: &["--baseline"] },
         Refusal { args: "claims --baseline ./diff", code: 2, words: &["--model"] },
-        Refusal {
-            args: "claims --model ./diff --baseline ./transformer --only T9",
-            code: 2,
-            words: &["T9", "T2, T3, N, F5"],
-        },
-        Refusal { args: "claims --model ./diff --baseline ./transformer --ctx 1k,2k", code: 2, words: &["--ctx"] },
-        Refusal { args: "claims --model ./diff --baseline ./transformer --samples 0", code: 2, words: &["--samples"] },
-        Refusal {
-            args: "claims --model ./diff --baseline ./transformer --condition mask(noise)",
-            code: 2,
-            words: &["--condition"],
-        },
-        Refusal {
-            args: "claims --model ./diff --baseline ./transformer --fail-if 'accuracy < 1'",
-            code: 2,
-            words: &["--fail-if"],
-        },
-        Refusal {
-            args: "claims --model ./diff --baseline ./transformer --replicates",
-            code: 2,
-            words: &["has no training seed"],
-        },
     ],
 };
 
 #[test]
 fn claims_that_cannot_be_compared_are_refused() {
     assert_refused(&CLAIMS);
+    assert_refused(&ALONE);
 }
 
 const CONTEXT: Room = Room {

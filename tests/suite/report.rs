@@ -128,7 +128,7 @@ impl Scratch {
     }
 
     fn report(&self, args: &[&str]) -> Command {
-        self.command(&[&["report"], args].concat())
+        self.command([&["report"], args].concat())
     }
 
     /// What it prints.
@@ -157,24 +157,24 @@ fn a_finished_run_is_written_as_the_ending_of_a_file_says() {
     let scratch = Scratch::new(&Fixture::needle());
     for (file, more, begins) in [
         ("a.html", &[][..], "<!DOCTYPE html>"),
-        ("a.md", &[], "# difftool run"),
+        ("a.md", &[], "# difftool needle: transformer, diff"),
         ("a.csv", &["--tables", "answers"], "model,"),
         ("a.tex", &["--tables", "answers"], "% Answers"),
-        ("a.json", &[], "["),
+        ("a.json", &[], "{"),
     ] {
-        scratch.0.stdout(&[&["show", "run", "--out", file], more].concat());
+        scratch.0.stdout([&["show", "run", "--out", file], more].concat());
         let text = scratch.read(file);
         assert!(text.starts_with(begins), "{file}: {}", text.lines().next().unwrap_or_default());
-        scratch.0.refuses(&[&["show", "run", "--out", file], more].concat(), &["it exists"]);
+        scratch.0.refuses([&["show", "run", "--out", file], more].concat(), &["it exists"]);
     }
-    assert_eq!(scratch.0.stdout(&["show", "run", "--tables", "answers", "--csv"]), scratch.read("a.csv"));
-    assert_eq!(scratch.0.stdout(&["show", "run", "--json"]), scratch.read("a.json"));
+    assert_eq!(scratch.0.stdout(["show", "run", "--tables", "answers", "--csv"]), scratch.read("a.csv"));
+    assert_eq!(scratch.0.stdout(["show", "run", "--json"]), scratch.read("a.json"));
     for (file, words) in [("b.pdf", ".html, .md, .csv, .tex or .json"), ("b.csv", "name it with --tables")] {
-        scratch.0.refuses(&["show", "run", "--out", file], &[words]);
+        scratch.0.refuses(["show", "run", "--out", file], &[words]);
     }
-    scratch.0.stdout(&["report", "run", "--out", "b.md"]);
+    scratch.0.stdout(["report", "run", "--out", "b.md"]);
     assert_eq!(scratch.read("b.md"), scratch.read("a.md"));
-    scratch.0.refuses(&["report", "run", "--out", "b.pdf"], &["FILE.html, or FILE.md"]);
+    scratch.0.refuses(["report", "run", "--out", "b.pdf"], &["FILE.html, or FILE.md"]);
 }
 
 #[test]
@@ -496,7 +496,7 @@ fn explorers_are_in_the_report_and_its_policy_lets_nothing_but_them_in() {
 #[test]
 fn a_text_whose_parts_can_be_taken_out_is_in_the_report() {
     let scratch = Scratch::new(&Fixture::needle());
-    scratch.0.stdout(&["context", "--out", "text", "--quiet"]);
+    scratch.0.stdout(["context", "--out", "text", "--quiet"]);
     let page = scratch.stdout(&["text"]);
     let held = page.split("<script type=\"text/plain\" id=\"page-1-text\">").nth(1).unwrap().split('<').next().unwrap();
     assert_eq!(inflated(held), scratch.0.read("text/context.html"));
@@ -623,9 +623,9 @@ fn runs_of_two_builds_meet_only_with_a_message() {
     let scratch = Scratch::new(&Fixture::needle());
     Fixture::quantised().write(&scratch.path("again"));
     let said = |args: &[&str]| {
-        let output = scratch.report(args).args(["--format", "markdown"]).output().unwrap();
-        assert!(output.status.success());
-        String::from_utf8(output.stderr).unwrap()
+        let outcome = scratch.run([&["report", "--format", "markdown"], args].concat());
+        outcome.succeeded();
+        outcome.stderr
     };
     assert_eq!(said(&["run", "again"]), "");
     edit(&scratch, |manifest| manifest["tool"]["source"] = json!("0123456789abcdef"));

@@ -152,7 +152,7 @@ fn a_run_that_is_killed_for_real_goes_on_where_it_was() {
         assert!(child.try_wait().unwrap().is_none(), "it ended before it could be killed");
         std::thread::yield_now();
     }
-    scratch.fails(&["run", "--resume", "killed"], 1, &["another process is writing into killed"]);
+    scratch.fails(["run", "--resume", "killed"], 1, &["another process is writing into killed"]);
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!scratch.exists("killed/manifest.json"), "it was too quick to be killed");
@@ -202,7 +202,7 @@ proptest! {
         let mut damaged = bytes[..bytes.len().saturating_sub(back)].to_vec();
         damaged.resize(if zeroed { bytes.len() } else { damaged.len() }, 0);
         fs::write(scratch.path("killed").join(file), &damaged).unwrap();
-        scratch.command(&["run", "-q", "--resume", "killed"]).assert().success();
+        scratch.command(["run", "-q", "--resume", "killed"]).assert().success();
         scratch.same("whole", "killed");
         // A journal that ends between two lines is not damaged.
         let copy = fs::read(scratch.path("killed").join(format!("{file}.cut-1")));
@@ -216,9 +216,8 @@ fn a_journal_that_was_emptied_beside_full_results_keeps_them_aside() {
     scratch.run(&NEEDLE, &["--out", "run"]);
     fs::remove_file(scratch.path("run/manifest.json")).unwrap();
     scratch.write("run/cells.csv", "");
-    let output = scratch.command(&["run", "--resume", "run"]).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stderr.contains("run/cells.csv.cut-1"), "{stderr}");
+    let outcome = common::Scratch::run(&scratch, "run --resume run");
+    assert!(outcome.succeeded().stderr.contains("run/cells.csv.cut-1"), "{}", outcome.stderr);
     scratch.same("whole", "run");
     assert!(scratch.read("run/results.csv.cut-1") == scratch.read("whole/results.csv"));
 }
@@ -234,7 +233,7 @@ fn a_file_of_a_finished_run_that_is_missing_is_made_again() {
         let path = scratch.path("run").join(name);
         let bytes = fs::read(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
+        scratch.command(["run", "-q", "--resume", "run"]).assert().success();
         assert!(fs::read(&path).unwrap() == bytes, "{name:?}");
     }
     assert!(made.len() > 2, "{made:?}");
@@ -246,8 +245,8 @@ fn a_finished_run_is_left_as_it_is() {
     scratch.run(&NEEDLE, &["--out", "run"]);
     let before = scratch.read("run/manifest.json");
     scratch.run(&NEEDLE, &["--resume", "run"]);
-    scratch.command(&["run", "-q", "--resume", "run"]).assert().success();
-    scratch.fails(&["run", "--resume", "run", "--shard", "1/2"], 2, &["holds all of the run, shard 1/2 is asked for"]);
+    scratch.command(["run", "-q", "--resume", "run"]).assert().success();
+    scratch.fails(["run", "--resume", "run", "--shard", "1/2"], 2, &["holds all of the run, shard 1/2 is asked for"]);
     assert_eq!(scratch.read("run/manifest.json"), before);
 }
 
@@ -263,7 +262,7 @@ fn a_run_is_resumed_only_as_what_it_was() {
     tiny_model(&scratch.path("diff"), "diff-v2");
     let same: Vec<&str> = NEEDLE.iter().chain(&models).copied().collect();
     scratch.fails(&same, 2, &["other weights"]);
-    scratch.fails(&["run", "--resume", "nowhere"], 2, &["nowhere"]);
+    scratch.fails(["run", "--resume", "nowhere"], 2, &["nowhere"]);
 }
 
 /// A folder whose records were measured on a processor without features.
@@ -284,10 +283,9 @@ fn shards_are_merged_on_any_machine_and_a_run_goes_on_only_on_its_own() {
     moved(&scratch.path("a"));
     moved(&scratch.path("b"));
     let merge = |out: &str| {
-        let output = scratch.command(&["merge", "a", "b", "--out", out]).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.success(), "{said}");
-        said
+        let outcome = common::Scratch::run(&scratch, ["merge", "a", "b", "--out", out]);
+        outcome.succeeded();
+        outcome.stderr
     };
     assert!(!merge("same").contains("processors"));
     assert!(scratch.read("same/results.csv") == scratch.read("whole/results.csv"));
@@ -299,7 +297,7 @@ fn shards_are_merged_on_any_machine_and_a_run_goes_on_only_on_its_own() {
     assert_eq!(Manifest::read(&scratch.path("mixed/manifest.json")).unwrap().other_machines.len(), 1);
     kill(&scratch.path("whole"), &scratch.path("killed"), 0.5, 0.5);
     moved(&scratch.path("killed"));
-    scratch.fails(&["run", "--resume", "killed"], 2, &["another kind of processor", "last bits"]);
+    scratch.fails(["run", "--resume", "killed"], 2, &["another kind of processor", "last bits"]);
 }
 
 #[test]
@@ -312,10 +310,10 @@ fn shards_that_are_not_one_experiment_are_not_merged() {
     ] {
         scratch.run(&NEEDLE, &[&args[..], &["--out", folder]].concat());
     }
-    scratch.fails(&["merge", "a", "b", "--out", "m1"], 2, &["2 of 8 prompts are missing, the first is 2"]);
-    scratch.fails(&["merge", "a", "b", "a", "--out", "m2"], 2, &["both hold prompt 0"]);
-    scratch.fails(&["merge", "a", "b", "other", "--out", "m3"], 2, &["is another experiment"]);
-    scratch.fails(&["merge", "a", "nowhere", "--out", "m4"], 2, &["nowhere"]);
+    scratch.fails(["merge", "a", "b", "--out", "m1"], 2, &["2 of 8 prompts are missing, the first is 2"]);
+    scratch.fails(["merge", "a", "b", "a", "--out", "m2"], 2, &["both hold prompt 0"]);
+    scratch.fails(["merge", "a", "b", "other", "--out", "m3"], 2, &["is another experiment"]);
+    scratch.fails(["merge", "a", "nowhere", "--out", "m4"], 2, &["nowhere"]);
     assert!(!scratch.exists("m1/results.csv"));
 }
 
@@ -332,9 +330,9 @@ fn data_that_were_changed_are_measured_again_and_not_merged() {
             bytes[400] ^= 1;
             fs::write(path, bytes).unwrap();
         }
-        scratch.command(&["run", "-q", "--resume", "killed"]).assert().success();
+        scratch.command(["run", "-q", "--resume", "killed"]).assert().success();
         scratch.same("whole", "killed");
-        scratch.fails(&["merge", "a", "b", "--out", "merged"], 1, &["is not what was written"]);
+        scratch.fails(["merge", "a", "b", "--out", "merged"], 1, &["is not what was written"]);
         assert!(!scratch.exists("merged"));
     }
 }
@@ -359,7 +357,7 @@ fn a_preset_printed_as_an_experiment_gives_the_same_results() {
         assert!(printed.status.success());
         scratch.write("x.toml", &printed.stdout);
         let out = format!("{name}-file");
-        scratch.command(&["run", "x.toml", "-q", "--out", &out]).assert().success();
+        scratch.command(["run", "x.toml", "-q", "--out", &out]).assert().success();
         scratch.same(&format!("{name}-flags"), &out);
         let (flags, file) = (scratch.path(format!("{name}-flags")), scratch.path(&out));
         let count = |folder: PathBuf| fs::read_dir(folder).unwrap().count();
@@ -386,14 +384,14 @@ fail-if = ["accuracy > 0.5"]
 fn an_experiment_file_says_which_results_fail_it() {
     let scratch = Scratch::new();
     scratch.write("x.toml", EXPERIMENT);
-    scratch.command(&["run", "x.toml", "-q", "--out", "run"]).assert().success();
+    scratch.command(["run", "x.toml", "-q", "--out", "run"]).assert().success();
     let results = scratch.read("run/results.csv");
     for metric in [",accuracy,", ",entropy,"] {
         assert!(results.contains(metric), "{metric}");
     }
     scratch.write("y.toml", EXPERIMENT.replace("accuracy > 0.5", "accuracy of ./diff < 0.5"));
-    scratch.fails(&["run", "y.toml", "--out", "small"], 3, &["'accuracy of ./diff < 0.5' holds for ./diff: 0.0000"]);
-    scratch.fails(&["run", "--resume", "small"], 3, &["'accuracy of ./diff < 0.5' holds for ./diff: 0.0000"]);
+    scratch.fails(["run", "y.toml", "--out", "small"], 3, &["'accuracy of ./diff < 0.5' holds for ./diff: 0.0000"]);
+    scratch.fails(["run", "--resume", "small"], 3, &["'accuracy of ./diff < 0.5' holds for ./diff: 0.0000"]);
     for (fail_if, words) in [
         ("accuracy of ./dif < 0.5", "./dif is not among the models ./transformer, ./diff"),
         ("accuracy under mask(noise) < 0.5", "mask(noise) is not among the conditions none"),
@@ -402,23 +400,23 @@ fn an_experiment_file_says_which_results_fail_it() {
         ("nll > 9", "nll is not measured here; there are accuracy"),
     ] {
         scratch.write("z.toml", EXPERIMENT.replace("accuracy > 0.5", fail_if));
-        scratch.fails(&["run", "z.toml", "--out", "none"], 2, &[words]);
+        scratch.fails(["run", "z.toml", "--out", "none"], 2, &[words]);
     }
     scratch.write("z.toml", EXPERIMENT.replace("accuracy > 0.5", "cancelled > 9"));
-    scratch.fails(&["run", "z.toml", "--out", "none"], 2, &["./transformer has no such number"]);
+    scratch.fails(["run", "z.toml", "--out", "none"], 2, &["./transformer has no such number"]);
 }
 
 #[test]
 fn an_experiment_is_tried_without_running() {
     let scratch = Scratch::new();
     scratch.write("x.toml", EXPERIMENT);
-    assert!(scratch.stdout(&["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
-    let json = scratch.stdout(&["run", "x.toml", "--dry-run", "--json"]);
+    assert!(scratch.stdout(["run", "x.toml", "--dry-run"]).starts_with("can run: 8 prompts on ./transformer, ./diff"));
+    let json = scratch.stdout(["run", "x.toml", "--dry-run", "--json"]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["prompts"], 8);
     assert!(!scratch.exists("runs"));
     let typo = EXPERIMENT.replace("seed = 0", "sed = 0");
     scratch.write("typo.toml", typo);
-    scratch.fails(&["run", "typo.toml"], 2, &["typo.toml, line"]);
+    scratch.fails(["run", "typo.toml"], 2, &["typo.toml, line"]);
 }
 
 #[test]
@@ -426,7 +424,7 @@ fn an_experiment_is_tried_without_running() {
 fn the_script_for_gnu_parallel_runs_resumes_and_merges_shards() {
     let scratch = Scratch::new();
     scratch.write("x.toml", EXPERIMENT);
-    scratch.command(&["run", "x.toml", "-q", "--out", "whole"]).assert().success();
+    scratch.command(["run", "x.toml", "-q", "--out", "whole"]).assert().success();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/shards/parallel.sh");
     let run = || {
         std::process::Command::new("sh")

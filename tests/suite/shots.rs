@@ -14,7 +14,7 @@ const SHOTS: &str =
 #[test]
 fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangement() {
     let folder = Scratch::new();
-    let shown = folder.stdout(&format!("{SHOTS} --out run"));
+    let shown = folder.stdout(format!("{SHOTS} --out run"));
     assert!(shown.contains("Many shots") && shown.contains("by class"), "{shown}");
     assert!(folder.path("run/shots.png").is_file());
     let records = folder.records("run");
@@ -39,11 +39,11 @@ fn every_prompt_is_asked_with_each_number_of_examples_in_each_order_and_arrangem
 #[test]
 fn a_run_of_shots_is_an_experiment_file_like_any_other() {
     let folder = Scratch::new();
-    let text = folder.stdout(&format!("{SHOTS} --print-experiment"));
+    let text = folder.stdout(format!("{SHOTS} --print-experiment"));
     assert!(text.contains("command = \"shots\"\n") && text.contains("order = [\"random\", \"by-class\"]"), "{text}");
     folder.write("mine.toml", &text);
     folder.stdout("run mine.toml -q --out run");
-    let again = folder.stdout(&format!("{SHOTS} --out flags"));
+    let again = folder.stdout(format!("{SHOTS} --out flags"));
     let read = |run: &str| folder.bytes(format!("{run}/results.csv"));
     assert!(read("run") == read("flags") && !again.is_empty());
     let report = folder.stdout("report run --format markdown");
@@ -54,7 +54,7 @@ fn a_run_of_shots_is_an_experiment_file_like_any_other() {
 fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_others() {
     let folder = Scratch::new();
     let needle = "needle -q --model transformer --ctx 400 --needles 2 --retrieve 1 --depths 50 --samples 3";
-    let shown = folder.stdout(&format!("{needle} --unanswerable --max-new 12 --out run --tables all"));
+    let shown = folder.stdout(format!("{needle} --unanswerable --max-new 12 --out run --tables all"));
     assert!(shown.contains("Questions without an answer"), "{shown}");
     let records = folder.records("run");
     let seeds = |metric: &'static str, cities: &'static str| -> Vec<u64> {
@@ -84,7 +84,7 @@ fn questions_without_an_answer_are_asked_of_the_same_texts_and_told_from_the_oth
     assert!(of_rows("train").contains("share_out"));
     assert_eq!(of_rows("absent"), BTreeSet::from([]));
     // Without the flag the answerable prompts are the ones that they are with it.
-    folder.stdout(&format!("{needle} --generate --max-new 12 --out plain"));
+    folder.stdout(format!("{needle} --generate --max-new 12 --out plain"));
     let plain = folder.records("plain");
     let others: Vec<&Record> = records.iter().filter(|r| r.identity.cities.as_deref() != Some("absent")).collect();
     assert!(others.into_iter().eq(plain.iter()));

@@ -601,7 +601,7 @@ fn what_cannot_start_from_a_model_is_refused_with_the_reason() {
         (usual.replace("\"diff-v2\"\n", "\"diff-v2\"\nffn = 40\n"), "variant minus: ffn is that of the model in start.from"),
         (usual.replace("[start]", "[start]\nnoise = -1"), "start: noise -1"),
         (usual.replace("[start]", "[start]\nnoises = 1"), "noises"),
-        (usual.replace("ctx_tok = 64", "ctx_tok = 8192").replace("step_tok = 256", "step_tok = 8192").replace("tokens = 3072", "tokens = 8192"), "exceeds the 4096 tokens of transformer"),
+        (usual.replace("ctx_tok = 64", "ctx_tok = 8192").replacen("step_tok = 256", "step_tok = 8192", 1).replace("tokens = 3072", "tokens = 8192"), "exceeds the 4096 tokens of transformer"),
         (format!("{usual}\n[model]\nwidth = 64\nlayers = 4\nheads = 8\nhead_dim = 32\nffn = 344\nrope_theta = 1e6\nmax_ctx_tok = 4096\n"), "model: width is 64, but 128 in start.from"),
         (SPEC.replacen("[model]", "[models]", 1), "models"),
     ] {

@@ -163,7 +163,7 @@ fn mean(records: &[Record], model: &str, condition: Option<&str>, metric: &str) 
 fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
     let scratch = Scratch::new();
     scratch.write("x.toml", FILE.replace("[run]", "generate = true\nmax-new = 8\n[run]"));
-    scratch.stdout(&["run", "x.toml", "-q", "--out", "run"]);
+    scratch.stdout(["run", "x.toml", "-q", "--out", "run"]);
     let records = scratch.records("run");
     for model in ["transformer", "diff"] {
         let of = |condition, metric| mean(&records, model, condition, metric);
@@ -195,17 +195,16 @@ fn a_model_that_cannot_see_the_needle_cannot_name_the_number() {
 fn conditions_of_a_run_are_paired_by_name_and_do_not_depend_on_threads_or_interruptions() {
     let scratch = Scratch::new();
     scratch.write("x.toml", FILE);
-    scratch.stdout(&["run", "x.toml", "-q", "--out", "one", "--threads", "1"]);
-    scratch.stdout(&["run", "x.toml", "-q", "--out", "three", "--threads", "3"]);
+    scratch.stdout(["run", "x.toml", "-q", "--out", "one", "--threads", "1"]);
+    scratch.stdout(["run", "x.toml", "-q", "--out", "three", "--threads", "3"]);
     let csv = |run: &str| scratch.read(format!("{run}/results.csv"));
     assert_eq!(csv("one"), csv("three"));
     for shard in ["1/2", "2/2"] {
-        scratch.stdout(&["run", "x.toml", "-q", "--out", &shard.replace('/', "of"), "--shard", shard]);
+        scratch.stdout(["run", "x.toml", "-q", "--out", &shard.replace('/', "of"), "--shard", shard]);
     }
-    scratch.stdout(&["merge", "1of2", "2of2", "-q", "--out", "merged"]);
+    scratch.stdout(["merge", "1of2", "2of2", "-q", "--out", "merged"]);
     assert_eq!(csv("one"), csv("merged"));
-    let compared =
-        scratch.stdout(&["compare", "one", "--by", "condition", "--where", "model=diff", "--format", "json"]);
+    let compared = scratch.stdout(["compare", "one", "--by", "condition", "--where", "model=diff", "--format", "json"]);
     let json: serde_json::Value = serde_json::from_str(&compared).unwrap();
     let others: Vec<&str> = json["pairings"].as_array().unwrap().iter().map(|p| p["other"].as_str().unwrap()).collect();
     assert!(others.contains(&"condition=mask(needle+answer)") && others.len() == 5, "{others:?}");
@@ -228,7 +227,7 @@ fn conditions_that_cannot_be_are_usage_errors_that_name_what_can() {
         ("ablate(best:3:beauty)", &["`beauty` is not a ranking, expected one of cost, share_out, share_abs"]),
     ] {
         with(condition);
-        scratch.refuses(&["run", "x.toml", "--out", "run"], words);
+        scratch.refuses(["run", "x.toml", "--out", "run"], words);
         assert!(!scratch.exists("run"), "{condition}");
     }
 }
@@ -239,11 +238,11 @@ fn what_hiding_a_region_changes_is_what_its_condition_changes_to_the_bit() {
     let hidden = ["noise", "distractor", "filler"];
     let conditions = hidden.map(|region| format!("mask({region})"));
     let flags = ["needle", "--needles", "4", "--ctx", "300", "--samples", "2", "--depths", "0,60", "--out", "run"];
-    let text = scratch.stdout(&flags);
+    let text = scratch.stdout(flags);
     assert!(text.contains("noise, nats") && text.contains("other needles, nats"), "{text}");
     let alone = scratch.records("run");
     let treated: Vec<&str> = conditions.iter().flat_map(|condition| ["--condition", condition]).collect();
-    scratch.stdout(&[&flags[..10], &["treated", "-q"], &treated[..]].concat());
+    scratch.stdout([&flags[..10], &["treated", "-q"], &treated[..]].concat());
     let records = scratch.records("treated");
     let numbers = |records: &[Record], metric: &str, condition: Option<&str>, region: Option<&str>| -> Vec<f64> {
         let of = |record: &&Record| {
@@ -264,7 +263,7 @@ fn what_hiding_a_region_changes_is_what_its_condition_changes_to_the_bit() {
     }
     // A prompt without other needles has none to hide.
     let one = ["needle", "--model", "diff", "--ctx", "256", "--needles", "1", "--samples", "1", "--out", "one", "-q"];
-    scratch.stdout(&one);
+    scratch.stdout(one);
     let one = scratch.records("one");
     let count = |region| numbers(&one, "hidden_log_prob", None, Some(region)).len();
     assert_eq!(hidden.map(count), [5, 0, 5]);
@@ -274,7 +273,7 @@ fn what_hiding_a_region_changes_is_what_its_condition_changes_to_the_bit() {
 fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let scratch = Scratch::new();
     let flags = ["--ctx", "256", "--samples", "6", "--depths", "0,100", "--knock-out", "2", "-q"];
-    let text = scratch.stdout(&[&["ablate", "--out", "run", "--tables", "all"], &flags[..]].concat());
+    let text = scratch.stdout([&["ablate", "--out", "run", "--tables", "all"], &flags[..]].concat());
     for words in [
         "mask(random:noise)",
         "silence(noise)",
@@ -290,7 +289,7 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     let manifest = scratch.read("run/manifest.json");
     assert!(manifest.contains("conditions.png") && manifest.contains("heads-out.png"));
     // The same experiment from its file, with the numbers behind the words.
-    let json = scratch.stdout(&["run", "run/experiment.toml", "--out", "again", "--json", "-q"]);
+    let json = scratch.stdout(["run", "run/experiment.toml", "--out", "again", "--json", "-q"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let heads = json["heads-out"].as_array().unwrap();
     assert_eq!(heads.len(), 3, "one for each model");
@@ -301,13 +300,13 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
     assert!(lost["answer_log_prob_change"]["hi"].as_f64().unwrap() < 0.0);
     // Which heads were the best, whichever are measured.
     let rankings = csv("run", "rankings.csv");
-    scratch.stdout(&[&["ablate", "--layers", "1", "--heads", "0", "--out", "part"], &flags[..]].concat());
+    scratch.stdout([&["ablate", "--layers", "1", "--heads", "0", "--out", "part"], &flags[..]].concat());
     assert_eq!(csv("part", "rankings.csv"), rankings);
     let of_diff = rankings.lines().filter_map(|line| line.strip_prefix("diff,cost,"));
     let scores: Vec<f64> = of_diff.map(|line| line.rsplit(',').nth(1).unwrap().parse().unwrap()).collect();
     assert!(scores.len() == 16 && scores.is_sorted_by(|a, b| a >= b) && scores[0] > scores[15], "{rankings}");
     // A report of the folder has the same tables.
-    let report = scratch.stdout(&["report", "run", "--format", "markdown"]);
+    let report = scratch.stdout(["report", "run", "--format", "markdown"]);
     assert!(report.contains("### Costs of conditions") && report.contains("### Heads taken out"));
 }
 
@@ -315,8 +314,8 @@ fn ablate_says_what_noise_and_heads_cost_with_figures_numbers_and_words() {
 fn a_cell_of_flow_is_what_its_condition_costs() {
     let scratch = Scratch::with(&["transformer"]);
     let flags = ["ablate", "--parts", "flow", "--model", "./transformer", "--ctx", "192", "--samples", "2"];
-    scratch.stdout(&[&flags[..], &["--out", "run", "-q"]].concat());
-    let json: serde_json::Value = serde_json::from_str(&scratch.stdout(&["show", "run", "--json"])).unwrap();
+    scratch.stdout([&flags[..], &["--out", "run", "-q"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&scratch.stdout(["show", "run", "--json"])).unwrap();
     let rows = json["flow"].as_array().unwrap();
     assert_eq!(
         rows.iter().map(|row| &row["rows"]).collect::<Vec<_>>(),
@@ -365,9 +364,9 @@ fn every_part_of_ablate_prints_a_table_of_its_subject() {
     for (part, titles) in parts {
         let out = format!("{part}-run");
         let flags = ["ablate", "--model", "./transformer", "--ctx", "192", "--samples", "2", "--depths", "0,50,100"];
-        scratch.stdout(&[&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());
-        let text = scratch.stdout(&["show", &out, "--tables", "all"]);
-        let report = scratch.stdout(&["report", &out, "--format", "markdown"]);
+        scratch.stdout([&flags[..], &["--parts", part, "--out", &out, "-q"]].concat());
+        let text = scratch.stdout(["show", &out, "--tables", "all"]);
+        let report = scratch.stdout(["report", &out, "--format", "markdown"]);
         for title in titles {
             assert!(text.contains(title), "{part}, {title}: {text}");
             assert!(report.contains(&format!("### {title}")), "{part}, {title}: {report}");

@@ -16,6 +16,9 @@ pub(super) use scratch::{
     commands, commands_with, difftool, is_scratch, printed, refuses, refuses_outright, Outcome, Scratch, Words,
 };
 
+/// The smallest needle prompt that there is.
+pub(super) const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50";
+
 /// A file or folder under `tests/fixtures`.
 pub(super) fn fixture(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)

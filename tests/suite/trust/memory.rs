@@ -58,11 +58,11 @@ fn a_run_whose_memory_is_that_of_its_passes_takes_at_most_what_is_said_before_it
     .enumerate()
     {
         let (file, out) = (format!("{i}.toml"), format!("run-{i}"));
-        let printed = bench.run(&format!("{args} --model diff --print-experiment"));
+        let printed = bench.run(format!("{args} --model diff --print-experiment"));
         bench.write(&file, &printed.succeeded().stdout);
-        let said = bench.run(&format!("run {file} --dry-run --json"));
+        let said = bench.run(format!("run {file} --dry-run --json"));
         let said: serde_json::Value = serde_json::from_str(&said.succeeded().stdout).unwrap();
-        bench.run(&format!("run {file} --out {out} -q")).succeeded();
+        bench.run(format!("run {file} --out {out} -q")).succeeded();
         let manifest = difftool::results::manifest::Manifest::read(&bench.path(&out).join("manifest.json")).unwrap();
         let (said, taken) = (said["memory_bytes"].as_u64().unwrap() >> 20, manifest.peak_rss_bytes.unwrap() >> 20);
         assert!(taken <= said, "{args}: {said} MiB said, {taken} MiB taken");

@@ -2,15 +2,8 @@
 
 mod fields;
 mod fuzz;
-mod haystacks;
 mod integers;
-mod lost;
 mod memory;
 mod mutations;
 mod numbers;
 mod templates;
-mod terminal;
-mod tokenizers;
-
-/// The smallest needle prompt that there is.
-pub(crate) const NEEDLE: &str = "needle --ctx 256 --samples 1 --needles 1 --depths 50";

@@ -1,7 +1,6 @@
 //! No number is silently wrong.
 
-use super::NEEDLE;
-use crate::common::Scratch;
+use crate::common::{Scratch, NEEDLE};
 use candle_core::{DType, Tensor};
 use engine::model::{ModelConfig, Weights};
 use serde_json::json;
@@ -19,7 +18,7 @@ fn add_to_weights(bench: &Scratch, name: &str, from: impl FnOnce(&Tensor) -> Ten
 
 fn nll(bench: &Scratch, out: &str) -> String {
     bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
-    bench.run(&format!("nll --ids ids.txt --ctx 16 --model m --out {out} -q")).succeeded();
+    bench.run(format!("nll --ids ids.txt --ctx 16 --model m --out {out} -q")).succeeded();
     bench.read(format!("{out}/results.csv"))
 }
 
@@ -52,7 +51,7 @@ fn a_prompt_is_made_without_reading_weights() {
     let end = bytes.len();
     bytes[end - 8..].fill(0xff); // NaN in any number type
     fs::write(&path, bytes).unwrap();
-    bench.run(&format!("{NEEDLE} --model m --out out")).refused(1, &["model.safetensors", "NaN"]);
+    bench.run(format!("{NEEDLE} --model m --out out")).refused(1, &["model.safetensors", "NaN"]);
     assert!(bench.run("prompt --ctx 256 --model m").succeeded().stdout.contains("the answer for"));
 }
 
@@ -106,7 +105,7 @@ fn base_seeds_that_lie_close_together_share_no_prompts_and_any_will_do() {
 #[test]
 fn a_finished_run_whose_results_were_changed_is_not_called_finished() {
     let bench = Scratch::with_model();
-    bench.run(&format!("{NEEDLE} --model m --out out -q")).succeeded();
+    bench.run(format!("{NEEDLE} --model m --out out -q")).succeeded();
     bench.run("run --resume out -q").succeeded();
     let results = bench.read("out/results.csv");
     bench.write("out/results.csv", &results[..results.len() / 2]);
@@ -139,7 +138,7 @@ fn a_byte_order_mark_is_no_part_of_a_text() {
         for mark in ["", "\u{feff}"] {
             bench.write("text.txt", format!("{mark}{content}"));
             let out = format!("out{flag}{}", mark.len());
-            bench.run(&format!("nll {flag} text.txt --ctx 32 --model m --out {out} -q")).succeeded();
+            bench.run(format!("nll {flag} text.txt --ctx 32 --model m --out {out} -q")).succeeded();
             results.push(bench.read(format!("{out}/results.csv")));
         }
         assert_eq!(results[0], results[1], "{flag}");

@@ -1,6 +1,6 @@
 //! Chat templates are programs of strangers: whatever one does, it is an error that names its file.
 
-use crate::common::Scratch;
+use crate::common::{Scratch, NEEDLE};
 
 const CONTENT: &str = "{{ messages[0].content }}";
 
@@ -63,24 +63,24 @@ fn a_thinking_block_that_the_template_opens_is_closed_before_the_answer_and_repo
     let prompt = "prompt --ctx 512 --samples 1 --needles 1 --depths 50 --model m --chat-template";
     let closed = "<model><think>\n\n</think>\n\nThe special magic";
     for args in ["", " --template-arg enable_thinking=false", " --template-arg enable_thinking=true"] {
-        let shown = bench.run(&format!("{prompt}{args} --jsonl -"));
+        let shown = bench.run(format!("{prompt}{args} --jsonl -"));
         let line: serde_json::Value = serde_json::from_str(shown.succeeded().stdout.trim()).unwrap();
         assert!(line["text"].as_str().unwrap().contains(closed), "{args}: {line}");
     }
-    let run = format!("{} --model m --chat-template", super::NEEDLE).replace("256", "512");
-    let stderr = bench.run(&format!("{run} --out out")).succeeded().stderr.clone();
+    let run = format!("{} --model m --chat-template", NEEDLE).replace("256", "512");
+    let stderr = bench.run(format!("{run} --out out")).succeeded().stderr.clone();
     assert!(stderr.contains("thinking block") && stderr.contains("answers follow"), "{stderr}");
     let manifest: serde_json::Value = bench.json("out/manifest.json");
     assert_eq!(manifest["models"][0]["answer_opening"], "\n</think>\n\n");
-    let stderr = bench.run(&format!("{run} --template-arg enable_thinking=false --out off")).succeeded().stderr.clone();
+    let stderr = bench.run(format!("{run} --template-arg enable_thinking=false --out off")).succeeded().stderr.clone();
     assert!(!stderr.contains("thinking"), "{stderr}");
     assert!(bench.read("off/experiment.toml").contains("enable_thinking=false"));
     bench.run("run off/experiment.toml -q --out again").succeeded();
     assert_eq!(bench.read("again/results.csv"), bench.read("off/results.csv"));
     bench
-        .run(&format!("{run} --template-arg thinking_budget=5 --out x"))
+        .run(format!("{run} --template-arg thinking_budget=5 --out x"))
         .refused(2, &["--template-arg", "does not read"]);
-    let outcome = bench.run(&format!("{run} --template-arg messages=5 --out x"));
+    let outcome = bench.run(format!("{run} --template-arg messages=5 --out x"));
     assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("`messages` is set by difftool"), "{}", outcome.stderr);
 }

@@ -1,84 +1,12 @@
-//! Folders that are a little other than usual, as public bug reports describe them.
+//! What may be named as a model: folders, their files by other names, built-in models, and what is no model.
 
-use crate::common::{fixture, tiny_model, vocab_and_merges, Scratch};
-use crate::trust::NEEDLE;
+use crate::common::{tiny_model, Scratch, NEEDLE};
 use engine::attention::Stream;
 use engine::model::open::{self, LoadOptions};
-use engine::model::ModelConfig;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-
-#[test]
-fn a_tokenizer_may_have_tokens_that_the_model_does_not_know() {
-    let bench = Scratch::with_model();
-    bench.edit_json("m/tokenizer.json", |tokenizer| {
-        let added = tokenizer["added_tokens"].as_array_mut().unwrap();
-        added.push(json!({"id": 1024, "content": "<image>", "special": true, "normalized": false,
-            "single_word": false, "lstrip": false, "rstrip": false}));
-        // And one that texts are cut into.
-        added.push(json!({"id": 1025, "content": "zebra", "special": false, "normalized": false,
-            "single_word": false, "lstrip": false, "rstrip": false}));
-    });
-    bench.run(&format!("{NEEDLE} --model m --out out -q")).succeeded();
-    bench.write("t.txt", "A zebra is an animal. ".repeat(40));
-    bench
-        .run("nll --text t.txt --ctx 33 --samples 1 --model m --out nll -q")
-        .refused(1, &["m/tokenizer.json", "\"zebra\" has id 1025", "1024 tokens"]);
-}
-
-#[test]
-fn yarn_reaches_as_far_as_it_was_made_for() {
-    let bench = Scratch::with_model();
-    bench.edit_json("m/config.json", |config| {
-        config["max_position_embeddings"] = json!(512);
-        config["rope_scaling"] = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512});
-    });
-    bench.run("needle --ctx 1k --samples 1 --needles 1 --depths 50 --model m --out out -q").succeeded();
-    bench
-        .run("needle --ctx 4k --samples 1 --needles 1 --depths 50 --model m --out out2 -q")
-        .refused(2, &["2048 tokens"]);
-}
-
-#[test]
-fn the_original_context_of_yarn_counts_beside_it_too() {
-    let bench = Scratch::with_model();
-    let numbers = |out: &str, original_inside: bool| {
-        bench.edit_json("m/config.json", |config| {
-            config["max_position_embeddings"] = json!(2048);
-            config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0});
-            config.as_object_mut().unwrap().remove("original_max_position_embeddings");
-            let place = if original_inside { &mut config["rope_scaling"] } else { config };
-            place["original_max_position_embeddings"] = json!(128);
-        });
-        bench.run(&format!("{NEEDLE} --model m --out {out} -q")).succeeded();
-        let results = bench.read(format!("{out}/results.csv"));
-        results.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
-    };
-    assert_eq!(numbers("outside", false), numbers("inside", true));
-}
-
-#[test]
-fn longrope_is_what_transformers_computes_within_the_original_context_and_beyond() {
-    let folder = fixture("repro/phi3-longrope");
-    let model = open::load(folder.to_str().unwrap(), LoadOptions::default()).unwrap();
-    // transformers 5.24, float64.
-    for (file, expected) in [("ids100.txt", 6.555_801), ("ids300.txt", 6.576_425)] {
-        let ids = fs::read_to_string(folder.join(file)).unwrap();
-        let ids: Vec<u32> = ids.split_whitespace().map(|id| id.parse().unwrap()).collect();
-        let hidden = model.transformer.hidden(std::slice::from_ref(&ids), &mut Stream::new(&[])).unwrap();
-        let logits = model.transformer.logits(&hidden).unwrap().squeeze(0).unwrap();
-        let rows = logits.to_vec2::<f32>().unwrap();
-        let nll = |(row, &next): (&Vec<f32>, &u32)| {
-            let sum: f64 = row.iter().map(|&x| f64::from(x).exp()).sum();
-            sum.ln() - f64::from(row[next as usize])
-        };
-        let all: Vec<f64> = rows.iter().zip(&ids[1..]).map(nll).collect();
-        let mean = all.iter().sum::<f64>() / all.len() as f64;
-        assert!((mean - expected).abs() < 1e-4, "{file}: {mean}, expected {expected}");
-    }
-}
 
 #[test]
 fn a_tied_matrix_may_have_either_name() {
@@ -108,27 +36,13 @@ fn a_configuration_alone_says_whether_its_family_is_supported() {
     let bench = Scratch::with_model();
     fs::remove_file(bench.path("m/model.safetensors")).unwrap();
     for model in ["m", "m/config.json"] {
-        let shown = bench.run(&format!("inspect {model}"));
+        let shown = bench.run(format!("inspect {model}"));
         shown.succeeded();
         assert!(shown.stdout.contains("none: this is the configuration of a supported family"), "{}", shown.stdout);
     }
-    bench.run(&format!("{NEEDLE} --model m --out out -q")).refused(1, &["m: has neither model.safetensors"]);
+    bench.run(format!("{NEEDLE} --model m --out out -q")).refused(1, &["m: has neither model.safetensors"]);
     bench.edit_json("m/config.json", |config| config["model_type"] = json!("mamba"));
     bench.run("inspect m/config.json").refused(1, &["m/config.json", "\"mamba\" is not supported"]);
-}
-
-#[test]
-fn a_tokenizer_in_two_files_is_read() {
-    let bench = Scratch::with_model();
-    fs::remove_file(bench.path("m/tokenizer.json")).unwrap();
-    for (file, text) in vocab_and_merges() {
-        bench.write(format!("m/{file}"), text);
-    }
-    let config = json!({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": "<bos>"});
-    bench.write("m/tokenizer_config.json", config.to_string());
-    bench.run(&format!("{NEEDLE} --model m --out out -q")).succeeded();
-    let shown = bench.run("inspect m");
-    assert!(shown.stdout.contains("prompts begin with <bos> (config)"), "{}", shown.stdout);
 }
 
 #[test]
@@ -153,12 +67,12 @@ fn a_folder_has_one_name_however_it_is_written() {
         records.lines().nth(1).unwrap().split(',').nth(model).unwrap().to_owned()
     };
     for (i, name) in ["m", "m/", "./m", ".//m/./"].into_iter().enumerate() {
-        bench.run(&format!("nll --ids ids.txt --ctx 16 --model {name} --out out{i} -q")).succeeded();
+        bench.run(format!("nll --ids ids.txt --ctx 16 --model {name} --out out{i} -q")).succeeded();
         assert_eq!(models(&format!("out{i}")), "m", "{name}");
     }
     let absolute = bench.path("m").display().to_string();
     for other in ["m/", "./m", &absolute] {
-        let twice = bench.run(&format!("nll --ids ids.txt --ctx 16 --model m --model {other} --out twice -q"));
+        let twice = bench.run(format!("nll --ids ids.txt --ctx 16 --model m --model {other} --out twice -q"));
         twice.refused(2, &["is named twice"]);
     }
     fs::rename(bench.path("m"), bench.path("diff")).unwrap();
@@ -178,24 +92,24 @@ fn a_folder_with_the_name_of_a_built_in_model_is_not_passed_over() {
     for (i, (folder, own)) in [("diff", "./diff"), ("diff-v2/seed-3", "diff-v2/seed-3")].into_iter().enumerate() {
         let name = folder.split('/').next().unwrap();
         let built_in = format!("built-in:{name}");
-        bench.run(&format!("{NEEDLE} --model {built_in} --out alone{i} -q")).succeeded();
+        bench.run(format!("{NEEDLE} --model {built_in} --out alone{i} -q")).succeeded();
         assert_eq!(models(&format!("alone{i}")), [name], "nothing else has this name");
         tiny_model(&bench.path(folder), "diff");
-        let refused = bench.run(&format!("{NEEDLE} --model m --model {name} --out no -q"));
+        let refused = bench.run(format!("{NEEDLE} --model m --model {name} --out no -q"));
         refused.refused(2, &[&format!("model {name}: "), &format!("./{name} for the folder"), &built_in]);
-        bench.run(&format!("{NEEDLE} --model {built_in} --model ./{folder} --out both{i} -q")).succeeded();
+        bench.run(format!("{NEEDLE} --model {built_in} --model ./{folder} --out both{i} -q")).succeeded();
         assert_eq!(models(&format!("both{i}")), [&*built_in, own]);
     }
     bench.run("inspect diff").refused(2, &["./diff for the folder", "built-in:diff"]);
     assert!(bench.run("inspect built-in:diff").succeeded().stdout.contains("DIFF V1"));
-    bench.run(&format!("{NEEDLE} --out default -q")).succeeded();
+    bench.run(format!("{NEEDLE} --out default -q")).succeeded();
     assert_eq!(models("default"), ["transformer", "built-in:diff", "built-in:diff-v2"]);
-    let experiment = bench.run(&format!("{NEEDLE} --model all --print-experiment"));
+    let experiment = bench.run(format!("{NEEDLE} --model all --print-experiment"));
     bench.write("again.toml", &experiment.succeeded().stdout);
     bench.run("run again.toml --out again -q").succeeded();
     assert_eq!(models("again"), ["transformer", "built-in:diff", "built-in:diff-v2", "diff-no-norm"]);
     bench
-        .run(&format!("{NEEDLE} --model built-in:dif --out no -q"))
+        .run(format!("{NEEDLE} --model built-in:dif --out no -q"))
         .refused(2, &["built-in models are transformer, diff"]);
 }
 
@@ -203,7 +117,7 @@ fn a_folder_with_the_name_of_a_built_in_model_is_not_passed_over() {
 fn weights_of_another_name_are_found_or_named() {
     let bench = Scratch::with_model();
     bench.write("ids.txt", "5 6 7 8 9 10 11 5 6 7 8 9 10 11 99 100 101 102");
-    let nll = |model: &str, out: &str| bench.run(&format!("nll --ids ids.txt --ctx 16 --model {model} --out {out} -q"));
+    let nll = |model: &str, out: &str| bench.run(format!("nll --ids ids.txt --ctx 16 --model {model} --out {out} -q"));
     let sha256 = |out: &str| {
         let manifest: Value = bench.json(format!("{out}/manifest.json"));
         manifest["models"][0]["weights_sha256"].clone()
@@ -285,7 +199,7 @@ fn what_is_no_model_is_called_by_its_name() {
         ("files/e", &["llama.cpp from before GGUF", "convert"]),
         ("files/f", &["not in GGUF", "name the folder"]),
     ] {
-        let run = bench.run(&format!("{NEEDLE} --model {model} --out out -q"));
+        let run = bench.run(format!("{NEEDLE} --model {model} --out out -q"));
         run.refused(run.code.unwrap(), words);
         assert!(matches!(run.code, Some(1 | 2)), "{}", run.stderr);
     }
@@ -300,40 +214,41 @@ fn an_end_token_outside_the_vocabulary_matters_to_generation_alone() {
         bench.edit_json("m/config.json", |config| config["eos_token_id"] = eos.clone());
         let shown = bench.run("inspect m");
         assert!(shown.succeeded().stderr.contains("eos_token_id"), "{}", shown.stderr);
-        bench.run(&format!("{NEEDLE} --model m --out out{} -q", eos.is_array())).succeeded();
-        let generating = bench.run(&format!("{NEEDLE} --generate --model m --out generated -q"));
+        bench.run(format!("{NEEDLE} --model m --out out{} -q", eos.is_array())).succeeded();
+        let generating = bench.run(format!("{NEEDLE} --generate --model m --out generated -q"));
         generating.refused(2, &["--generate", "m/config.json: eos_token_id", "outside the vocabulary"]);
     }
     bench.edit_json("m/config.json", |config| config["eos_token_id"] = json!([1, 50_256]));
-    bench.run(&format!("{NEEDLE} --generate --model m --out generated -q")).succeeded();
+    bench.run(format!("{NEEDLE} --generate --model m --out generated -q")).succeeded();
 }
 
+#[cfg(unix)]
 #[test]
-fn settings_without_effect_at_lengths_that_can_be_measured_are_no_error() {
-    let read = |folder: &str, changes: Value| {
-        let path = fixture(&format!("transformers/{folder}/config.json"));
-        let mut config: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-        config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        ModelConfig::from_json(&config, None)
-    };
-    let dynamic = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10_000.0});
-    let layers = ["full_attention", "sliding_attention"].repeat(8);
-    assert_eq!(
-        read("llama_mha", json!({"rope_parameters": dynamic})).unwrap(),
-        read("llama_mha", json!({"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}})).unwrap()
+fn a_link_to_nothing_is_an_error_and_not_an_absent_file() {
+    let bench = Scratch::with_model();
+    bench.write(
+        "m/tokenizer_config.json",
+        r#"{"chat_template": "OTHER {{ messages[0].content }} ", "bos_token": "<bos>"}"#,
     );
-    assert_eq!(read("olmoe", json!({"sliding_window": 1 << 20})).unwrap(), read("olmoe", json!({})).unwrap());
-    for folder in ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"] {
-        let without = |window: Value| {
-            let windows = json!({"use_sliding_window": false, "layer_types": null, "sliding_window": window});
-            read(folder, windows).unwrap()
-        };
-        assert_eq!(without(json!(0)), without(json!(null)), "{folder}");
+    fs::create_dir(bench.path("texts")).unwrap();
+    bench.write("texts/a.txt", "A sentence of this text. ".repeat(200));
+    for (link, command) in [
+        ("m/chat_template.jinja", format!("{NEEDLE} --model m --chat-template --out out")),
+        ("m/special_tokens_map.json", format!("{NEEDLE} --model m --out out")),
+        ("m/added_tokens.json", format!("{NEEDLE} --model m --out out")),
+        ("m/generation_config.json", format!("{NEEDLE} --model m --out out")),
+        ("texts/b.txt", format!("{NEEDLE} --model m --haystack texts --out out")),
+    ] {
+        for target in ["gone", link.rsplit('/').next().unwrap()] {
+            std::os::unix::fs::symlink(target, bench.path(link)).unwrap();
+            let out = bench.run(&command);
+            assert!(
+                out.code != Some(0) && out.stderr.contains(link),
+                "{link} -> {target}: {:?} {}",
+                out.code,
+                out.stderr
+            );
+            fs::remove_file(bench.path(link)).unwrap();
+        }
     }
-    let types = |n: usize| json!({"layer_types": layers[..n], "sliding_window": 1 << 20});
-    let mistral = read("mistral_window", json!({})).unwrap();
-    assert!(read("mistral_window", types(mistral.layers.len())).is_ok());
-    let narrow = json!({"layer_types": layers[..mistral.layers.len()], "sliding_window": 8});
-    assert!(read("mistral_window", narrow).unwrap_err().to_string().contains("layer_types"));
-    assert!(read("olmoe", json!({"sliding_window": 8})).unwrap_err().to_string().contains("sliding_window"));
 }

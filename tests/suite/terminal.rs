@@ -1,7 +1,6 @@
-//! What reaches the terminal, and what happens if nobody reads it.
+//! What reaches the terminal, what happens if nobody reads it, and what the shell completes.
 
-use super::NEEDLE;
-use crate::common::{Outcome, Scratch};
+use crate::common::{commands, Outcome, Scratch, NEEDLE};
 use std::fs::OpenOptions;
 use std::process::Stdio;
 
@@ -74,7 +73,7 @@ fn a_folder_whose_name_is_no_utf8_is_as_good_as_any() {
     use std::os::unix::ffi::OsStrExt as _;
     let bench = Scratch::with_model();
     let out = OsStr::from_bytes(b"out\xff");
-    let run = bench.command(&format!("{NEEDLE} --model m -q --out")).arg(out).output().unwrap();
+    let run = bench.command(format!("{NEEDLE} --model m -q --out")).arg(out).output().unwrap();
     Outcome::of(run).succeeded();
     assert!(bench.path("").join(out).join("manifest.json").exists());
     Outcome::of(bench.command("run -q --resume").arg(out).output().unwrap()).succeeded();
@@ -110,4 +109,24 @@ fn a_haystack_whose_name_is_no_utf8_is_refused_by_its_flag() {
     let mut command = bench.command("needle --ctx 256 --samples 1 --model m --out out --haystack");
     Outcome::of(command.arg(name).output().unwrap()).refused(2, &["--haystack", "is not UTF-8"]);
     assert!(!bench.exists("out"));
+}
+
+#[test]
+fn completions_name_every_command() {
+    let commands = commands();
+    assert!(commands.len() > 20, "{commands:?}");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = Scratch::new().stdout(["completions", shell]);
+        assert!(commands.iter().all(|command| script.contains(command.as_str())), "{shell}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    for args in [&["completions", "bash"][..], &["prompt", "--ctx", "1k", "--jsonl", "-"]] {
+        let mut child = Scratch::new().process(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
+    }
 }

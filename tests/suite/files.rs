@@ -1,8 +1,9 @@
-//! Nothing is lost: not by signals, not on full disks, not by a second process.
+//! Files and folders on disk: nothing is lost by signals, full disks or a second process, nothing is written through links,
+//! and a pipe is no file.
 
 #[cfg(unix)]
 use crate::common::heeding_signals;
-use crate::common::{Outcome, Scratch};
+use crate::common::{Outcome, Scratch, NEEDLE};
 use std::fs;
 
 /// A training run that takes much longer than a test.
@@ -164,11 +165,11 @@ fn a_pipe_or_a_device_is_refused_before_anybody_waits_for_its_end() {
                 Some(device) => std::os::unix::fs::symlink(device, &path).unwrap(),
                 None => assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success()),
             }
-            let mut command = bench.command(&args.replace("FILE", file));
-            let output = command.timeout(std::time::Duration::from_secs(20)).output().unwrap();
-            let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(matches!(output.status.code(), Some(1 | 2)), "{args}, {file}, {device:?}: {error}");
-            assert!(error.contains(file.rsplit('/').next().unwrap()), "{args}, {file}, {device:?}: {error}");
+            let mut command = bench.command(args.replace("FILE", file));
+            let outcome = Outcome::of(command.timeout(std::time::Duration::from_secs(20)).output().unwrap());
+            let name = file.rsplit('/').next().unwrap();
+            let named = matches!(outcome.code, Some(1 | 2)) && outcome.stderr.contains(name);
+            assert!(named, "{args}, {file}, {device:?}: {}", outcome.stderr);
         }
     }
 }
@@ -244,7 +245,7 @@ fn on_a_full_disk_the_message_says_how_to_go_on() {
     for (args, remedy) in [
         (format!("{needle} --out run"), "`difftool run --resume run`"),
         (format!("{needle} --out shard --shard 1/2"), "`difftool run --resume shard --shard 1/2`"),
-        (format!("{} --model m -q --figures svg --out drawn", super::NEEDLE), "`difftool run --resume drawn`"),
+        (format!("{} --model m -q --figures svg --out drawn", NEEDLE), "`difftool run --resume drawn`"),
         ("explore --ctx 256 --model m --out maps -q".to_owned(), "maps"),
         ("train t.toml --out out -q".to_owned(), "`difftool train t.toml --out out --resume`"),
     ] {
@@ -254,7 +255,7 @@ fn on_a_full_disk_the_message_says_how_to_go_on() {
         assert!(!left.iter().any(|name| name.ends_with(".partial") || name.starts_with(".tmp")), "{args}: {left:?}");
     }
     bench.run("run --resume run -q").succeeded();
-    bench.run(&format!("{needle} --out whole")).succeeded();
+    bench.run(format!("{needle} --out whole")).succeeded();
     assert_eq!(bench.read("run/results.csv"), bench.read("whole/results.csv"));
     bench.run("run --resume drawn -q --figures svg").succeeded();
     assert!(bench.exists("drawn/accuracy.svg"));
@@ -274,4 +275,11 @@ fn a_figure_that_cannot_be_written_costs_neither_tables_nor_manifest() {
     assert!(files.contains(&"accuracy.svg") && !bench.exists("run/accuracy.svg"), "{files:?}");
     bench.run("run --resume run -q --figures svg").succeeded();
     assert!(bench.exists("run/accuracy.svg"));
+}
+
+#[test]
+fn train_refuses_a_taken_folder() {
+    let scratch = Scratch::with_model();
+    let spec = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/study-b-models.toml");
+    scratch.refuses(["train", spec, "--out", "m"], &["m", "--resume"]);
 }

@@ -102,7 +102,7 @@ fn values(records: &[Record], model: &str, metric: &Metric) -> [Vec<f64>; 2] {
 #[test]
 fn heads_has_the_agreement_of_differential_models_and_says_it() {
     let scratch = Scratch::new();
-    let screen = scratch.stdout(&[
+    let screen = scratch.stdout([
         "heads",
         "--needles",
         "1",
@@ -129,7 +129,7 @@ fn heads_has_the_agreement_of_differential_models_and_says_it() {
             assert!((of_whole - of_heads).abs() < 1e-6, "{model}, {}: the mean over heads", metric.name);
         }
     }
-    let table = scratch.stdout(&["show", "run", "--tables", "premise"]);
+    let table = scratch.stdout(["show", "run", "--tables", "premise"]);
     assert!(table.starts_with("Agreement of the two maps") && table.contains("noise"), "{table}");
     assert!(!table.contains("transformer") && !table.contains("bos"), "{table}");
 }

@@ -1,18 +1,6 @@
-//! The binary from outside: prompts to look at, completions, pipes.
+//! `prompt`: prompts as JSON lines. How one is shown: `screens.rs`.
 
-use crate::common::{commands, Scratch};
-use std::process::Stdio;
-
-#[test]
-fn a_prompt_is_shown_with_its_regions_in_brackets() {
-    let shown = Scratch::new().stdout("prompt --ctx 256 --needles 2 --retrieve 1 --depths 50");
-    for region in ["[template|", "[needle|", "[answer|", "[distractor|", "[question|"] {
-        assert!(shown.contains(region), "{region} is not in {shown}");
-    }
-    assert!(!shown.contains('\u{1b}') && !shown.contains("[filler|"), "{shown}");
-    let answer = shown.split("[answer|").nth(1).unwrap().split(']').next().unwrap().trim().to_owned();
-    assert!(shown.contains(&format!(" is {answer}, tokens ")), "{answer}: {shown}");
-}
+use crate::common::Scratch;
 
 #[test]
 fn prompts_as_json_lines_hold_what_was_tokenized_and_where_the_answer_is() {
@@ -44,24 +32,4 @@ fn prompts_are_written_to_new_files_only() {
     let before = dir.bytes("prompts.jsonl");
     dir.refuses(prompt, &["prompts.jsonl: it exists"]);
     assert_eq!(dir.bytes("prompts.jsonl"), before);
-}
-
-#[test]
-fn completions_name_every_command() {
-    let commands = commands();
-    assert!(commands.len() > 20, "{commands:?}");
-    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = Scratch::new().stdout(["completions", shell]);
-        assert!(commands.iter().all(|command| script.contains(command.as_str())), "{shell}");
-    }
-}
-
-#[test]
-fn a_closed_pipe_ends_quietly() {
-    for args in [&["completions", "bash"][..], &["prompt", "--ctx", "1k", "--jsonl", "-"]] {
-        let mut child = Scratch::new().process(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{args:?}: {output:?}");
-    }
 }

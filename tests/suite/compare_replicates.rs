@@ -1,7 +1,7 @@
 //! `difftool compare --replicates` from outside: models that differ by their training seed.
 
 use super::compare::{number, row, Run, Scratch, RUN};
-use crate::common::{printed, refuses_outright};
+use crate::common::{printed, refuses, refuses_outright};
 use difftool::results::record::Record;
 
 /// Two recipes with three and four seeds. The seeds of `diff` have shares that are 0.02 to 0.06 larger.
@@ -99,9 +99,7 @@ fn what_is_no_replicate_is_named_with_what_to_do() {
     let scratch = scratch();
     let no_seed = ["model diff has no training seed (`/seed-*`)", "leave the model out"];
     refuses_outright(&mut scratch.compare("mixed --replicates"), 2, &no_seed);
-    let output = scratch.compare("run --replicates=seed").output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("is not a pattern of a seed"));
+    refuses(&mut scratch.compare("run --replicates=seed"), 2, &["is not a pattern of a seed"]);
     refuses_outright(
         &mut scratch.compare("run --replicates --baseline gated"),
         2,

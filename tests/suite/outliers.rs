@@ -1,7 +1,9 @@
-//! Attention to the first token where all tokens are the same, which the theory bounds, and the sink rate from outside.
+//! `outliers`: magnitudes, massive activations and the sink rate; attention to the first token where all tokens are the
+//! same, which the theory bounds.
 
-use crate::common::{normal, Scratch};
+use crate::common::{assert_drawn, edit_tensor, normal, Scratch};
 use crate::dense::Dense;
+use crate::measuring::Models;
 use candle_core::Tensor;
 use engine::attention::{Attend, Heads, LogitRule, Wiring};
 use engine::kernels::{rope, RopeStyle, RopeTable};
@@ -61,7 +63,7 @@ fn with_rotary_positions_a_repeated_token_gives_no_key_more_than_the_bound() {
 fn outliers_gives_the_sink_rate_of_texts_random_tokens_and_one_token_repeated() {
     let scratch = Scratch::new();
     let flags = ["outliers", "--ctx", "256", "--samples", "3", "-q", "--out", "run"];
-    let text = scratch.stdout(&flags);
+    let text = scratch.stdout(flags);
     assert!(text.contains("sink rate of repeated %"), "{text}");
     let records = scratch.records("run");
     for kind in ["text", "random", "repeated"] {
@@ -80,4 +82,34 @@ fn outliers_gives_the_sink_rate_of_texts_random_tokens_and_one_token_repeated() 
         r.measure.metric == "sink_rate" && r.measure.region.as_deref() == Some("repeated")
     };
     assert!(records.iter().filter(repeated).all(|r| r.measure.value.is_some_and(|rate| rate < 0.5)));
+}
+
+#[test]
+fn outliers_lists_magnitudes_in_the_layout_of_the_papers_table() {
+    let scratch = Models::new();
+    let stdout = scratch.stdout("outliers", &["--samples", "2", "--ctx", "256", "--out", "run"]);
+    let json = scratch.stdout("outliers", &["--samples", "2", "--ctx", "256", "--out", "again", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = json["outliers"].as_array().unwrap();
+    let of = |what: &str| rows.iter().filter(|row| row["of"] == what && row["top_100"].is_number()).count();
+    assert_eq!((of("logits"), of("hidden")), (3, 3), "{stdout}");
+    // 2 windows x 2 layers x 256 x 257 / 2 visible pairs x 2 maps of 2 heads
+    let all = rows.iter().find(|row| row["model"] == "./diff" && row["of"] == "logits").unwrap();
+    assert_eq!(all["numbers"], 526_336, "{stdout}");
+    assert_drawn(&scratch.path("run/ccdf.png"), "outliers --samples 2");
+}
+
+#[test]
+fn a_massive_activation_is_found_with_its_token_and_channel() {
+    let scratch = Models::new();
+    // One channel of one token's embedding; with tied embeddings and pre-norm it stays in the residual stream.
+    let tokenizer = text::Tokenizer::embedded();
+    let river = tokenizer.encode(" river").unwrap().ids[0] as usize;
+    edit_tensor(&scratch.path("transformer"), "model.embed_tokens.weight", |values| values[river * 32 + 5] = 4000.0);
+    scratch.write("text.txt", format!("{} river {}", "a boat ".repeat(10), "goes by ".repeat(10)));
+    let args = ["--text", "text.txt", "--ctx", "64", "--samples", "1", "--out", "run", "--model", "./transformer"];
+    let stdout = scratch.stdout("outliers", &args);
+    assert!(stdout.contains("single tokens") && stdout.contains("4000"), "{stdout}");
+    let massive = scratch.read("run/massive.csv");
+    assert!(massive.lines().skip(1).all(|line| line.contains(" river,5,")), "{massive}");
 }

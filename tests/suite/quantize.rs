@@ -1,8 +1,10 @@
-//! Rounded queries and keys: what attention reads against plain loops in `f64`, for every variant, and from outside.
+//! `quantize`: what attention reads of rounded queries and keys against plain loops in `f64`, for every variant, and the
+//! records of the command.
 
 use crate::attention::{cast, compare_with, for_each_variant, D};
-use crate::common::{assert_close, Scratch};
+use crate::common::{assert_close, edit_tensor, Scratch};
 use crate::dense::Dense;
+use crate::measuring::{means, Models, SHORT as PROMPTS};
 use candle_core::{DType, Device, Tensor};
 use difftool::results::record::Record;
 use engine::attention::{Attend, Heads, ResolvedTreatment, Stream};
@@ -213,8 +215,8 @@ fn words(text: &str) -> Vec<&str> {
 fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     let scratch = Scratch::new();
     let flags = "quantize --of qk --bits 8,nvfp4 --smooth --rotate --each-layer";
-    scratch.stdout(&words(&format!("{flags} {SHORT} --threads 1 --out one")));
-    scratch.stdout(&words(&format!("{flags} {SHORT} --threads 3 --out three")));
+    scratch.stdout(words(&format!("{flags} {SHORT} --threads 1 --out one")));
+    scratch.stdout(words(&format!("{flags} {SHORT} --threads 3 --out three")));
     let csv = |run: &str| scratch.read(format!("{run}/results.csv"));
     assert_eq!(csv("one"), csv("three"));
     for figure in ["bits.png", "layers.png"] {
@@ -253,4 +255,46 @@ fn quantize_measures_queries_and_keys_layer_by_layer_whatever_the_threads() {
     assert!(of_layer(0) == 1.0 && of_layer(1) == 1.0 && of_layer(2) < 1.0);
     let scopes: std::collections::BTreeSet<_> = records.iter().filter_map(|r| r.identity.scope.clone()).collect();
     assert!(scopes.contains("qk-block-smooth-rotate") && scopes.contains("qk-block-nvfp4-smooth-rotate-layers-3"));
+}
+
+#[test]
+fn quantizing_to_16_bits_changes_next_to_nothing_and_to_2_bits_a_lot() {
+    let scratch = Models::new();
+    // Random models attend almost uniformly, which survives anything: larger queries make rows peaked.
+    for variant in ["transformer", "diff", "diff-v2"] {
+        for layer in 0..2 {
+            let name = format!("model.layers.{layer}.self_attn.q_proj.weight");
+            edit_tensor(&scratch.path(variant), &name, |values| values.iter_mut().for_each(|x| *x *= 300.0));
+        }
+    }
+    scratch.stdout("quantize", &[&PROMPTS[..], &["--bits", "16,2", "--out", "run"]].concat());
+    let records = scratch.records("run");
+    let with_bits =
+        |bits: Option<u32>| -> Vec<Record> { records.iter().filter(|r| r.identity.bits == bits).cloned().collect() };
+    for (model, variation) in means(&with_bits(Some(16)), "total_variation", None) {
+        assert!(variation < 0.01, "{model}: {variation} with 16 bits");
+    }
+    for (model, variation) in means(&with_bits(Some(2)), "total_variation", None) {
+        assert!(variation > 0.1, "{model}: {variation} with 2 bits");
+    }
+    assert_eq!(means(&with_bits(None), "accuracy", None), means(&with_bits(Some(16)), "accuracy", None));
+    let scopes: Vec<_> = with_bits(Some(16)).iter().map(|r| r.identity.scope.clone()).collect();
+    assert!(scopes.iter().all(|scope| scope.as_deref() == Some("tensor")));
+    assert!(with_bits(None).iter().all(|r| r.identity.scope.is_none()));
+}
+
+#[test]
+fn scopes_and_exempt_sinks_are_columns() {
+    let scratch = Models::new();
+    for (args, scope) in
+        [(&["--scope", "row"][..], "row"), (&["--scope", "head", "--exempt-sinks"][..], "head-exempt-sinks")]
+    {
+        let out = ["--bits", "4", "--out", scope, "--model", "./diff"];
+        scratch.stdout("quantize", &[&PROMPTS[..], args, &out].concat());
+        let records = scratch.records(scope);
+        assert!(records
+            .iter()
+            .filter(|r| r.identity.bits.is_some())
+            .all(|r| r.identity.scope.as_deref() == Some(scope)));
+    }
 }
