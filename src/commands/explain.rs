@@ -251,7 +251,8 @@ mod tests {
         ] {
             let texts: Vec<String> = meanings(asked).unwrap().iter().map(Meaning::text).collect();
             let text = texts.concat();
-            assert!(text.contains(title) && text.replace("\n    ", " ").contains(words), "{asked}:\n{text}");
+            let on_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains(title) && on_one_line.contains(words), "{asked}:\n{text}");
         }
     }
 

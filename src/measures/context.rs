@@ -10,8 +10,9 @@
 
 use super::{decoded, encoded, number, Measure, MeasureData, MeasureOutput, Needs, ObservedPass, PassKey};
 use crate::results::record::Measurement;
-use crate::results::run_table::{Content, RunTable};
-use crate::results::Said;
+use crate::results::run_table::{number_table, Content, RunTable};
+use crate::results::table::Table;
+use crate::results::{Frame, Said};
 use anyhow::{Context as _, Result};
 use engine::attention::{AttentionRow, RowCollector, RowProbe, Trace};
 use engine::model::Transformer;
@@ -51,8 +52,17 @@ pub(crate) const CONTEXTS: RunTable = RunTable {
     id: "contexts",
     title: "What parts of texts give answers",
     note: "Changes of the log-probability of the answer, in nats: means over texts [95 % interval]. Negative: costs the answer.",
-    content: Content::Numbers { numbers: &SUMMARY, by: &[] },
+    content: Content::Made(contexts),
 };
+
+/// The means, of runs that take parts out of texts: others have an accuracy too.
+fn contexts(frame: &Frame) -> Option<Table> {
+    if frame.has(GIVES.name) {
+        number_table(frame, &SUMMARY, &[])
+    } else {
+        None
+    }
+}
 
 /// The score of an answer behind a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
