@@ -68,7 +68,7 @@ pub(super) static CLAIMS_COMMAND: Command = Command {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 #[command(next_help_heading = "Claims")]
 pub(super) struct ClaimsFlags {
-    /// The standard model that --model is compared with, or its folder of seeds [default: the first --model]
+    /// The standard model that --model is compared with, or its folder of seeds [default: the first of several --model]
     #[serde(skip_serializing_if = "Option::is_none")]
     #[arg(long, value_name = "NAME|PATH")]
     pub baseline: Option<String>,
@@ -174,7 +174,9 @@ impl ClaimsFlags {
     fn check_models(&self, models: &[String]) -> Result<()> {
         let Some(pattern) = &self.replicates else {
             if models.len() < 2 {
-                bail_usage!("claims compares a model with a standard one: name both, with --model and --baseline");
+                bail_usage!(
+                    "claims compares a model with a standard one: name both, as in --model diff --baseline transformer"
+                );
             }
             return Ok(());
         };

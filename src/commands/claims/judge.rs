@@ -158,6 +158,7 @@ fn reason(frame: &Frame, claim: &Claim, baseline: &[RecordRef<'_>], other: &[Rec
     match (baseline.is_empty(), other.is_empty(), claim.against) {
         (false, false, _) => String::new(),
         (_, true, Against::Own(_)) => "the model has one attention map".to_owned(),
+        _ if claim.over == Over::Doublings => "one number of needles has no slope".to_owned(),
         _ => "it was not measured".to_owned(),
     }
 }
