@@ -189,9 +189,8 @@ fn of_column(column: Column) -> Meaning {
 }
 
 fn of_condition(asked: &str, condition: &Condition) -> Meaning {
-    let names = condition.treatments().iter().map(ToString::to_string).collect::<Vec<_>>();
-    let forms =
-        TREATMENT_FORMS.iter().filter(|form| names.iter().any(|name| name.starts_with(&format!("{}(", form.name))));
+    let is_meant = |name: &str| condition.treatments().iter().any(|treatment| treatment.name() == name);
+    let forms = TREATMENT_FORMS.iter().filter(|form| is_meant(form.name));
     let meanings: Vec<&str> = forms.map(|form| form.meaning).collect();
     Meaning::new(asked, "a condition", meanings.join(" ")).fact("in words", condition.words())
 }

@@ -44,25 +44,29 @@ fn progress_bar(run: &Run) -> ProgressBar {
 /// An estimate of the time left: prompts take about as long as they have tokens and passes.
 struct TimeLeft {
     begun: Instant,
-    /// What is left of the work of this process, prompt by prompt.
-    left: VecDeque<u64>,
+    /// The work of each prompt that is left.
+    prompts: VecDeque<u64>,
+    /// Their sum, and that of the finished ones.
+    left: u64,
     done: u64,
 }
 
 impl TimeLeft {
     /// Begins the clock on the work that prompts take, those that are left.
     fn new(work: impl Iterator<Item = u64>) -> Self {
-        Self { begun: Instant::now(), left: work.collect(), done: 0 }
+        let prompts: VecDeque<u64> = work.collect();
+        Self { begun: Instant::now(), left: prompts.iter().sum(), prompts, done: 0 }
     }
 
     fn prompt_finished(&mut self) {
-        self.done += self.left.pop_front().unwrap_or(0);
+        let work = self.prompts.pop_front().unwrap_or(0);
+        self.left -= work;
+        self.done += work;
     }
 
     /// The time left after so much time; `None` before any work is done.
     fn after(&self, elapsed: Duration) -> Option<Duration> {
-        let left: u64 = self.left.iter().sum();
-        (self.done > 0).then(|| elapsed.mul_f64(left as f64 / self.done as f64))
+        (self.done > 0).then(|| elapsed.mul_f64(self.left as f64 / self.done as f64))
     }
 
     /// The time left, in words.

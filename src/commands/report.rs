@@ -94,8 +94,7 @@ fn run(args: &ReportFlags) -> Result<()> {
 
 /// Writes the report of one finished run.
 pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
-    let sections = vec![section(SavedRun::read(folder)?)?];
-    write_whole(page, &html(&Report { title: title(&sections), sections, compared: None })?, quiet)
+    write_whole(page, &html(&of_run(folder)?)?, quiet)
 }
 
 /// The report of one finished run in Markdown.
@@ -103,8 +102,13 @@ pub(super) fn write_run(folder: &Path, page: &Path, quiet: bool) -> Result<()> {
 /// # Errors
 /// As [`SavedRun::read`].
 pub(super) fn markdown_of_run(folder: &Path) -> Result<String> {
+    Ok(markdown(&of_run(folder)?))
+}
+
+/// The report of one finished run, without a comparison.
+fn of_run(folder: &Path) -> Result<Report> {
     let sections = vec![section(SavedRun::read(folder)?)?];
-    Ok(markdown(&Report { title: title(&sections), sections, compared: None }))
+    Ok(Report { title: title(&sections), sections, compared: None })
 }
 
 /// The section of a run, with the tables that its command prints.

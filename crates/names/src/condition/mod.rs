@@ -145,6 +145,19 @@ pub enum Treatment {
 }
 
 impl Treatment {
+    /// Its name, one of [`TREATMENT_FORMS`].
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Quantise(Quantiser { of: Quantised::Logits, .. }) => "quantise",
+            Self::Quantise(Quantiser { of: Quantised::Qk, .. }) => "quantise-qk",
+            Self::Remove { how: Removal::Mask, .. } => "mask",
+            Self::Remove { how: Removal::Silence | Removal::SilenceSecond, .. } => "silence",
+            Self::Replace { with: Replacement::Patch(_), .. } => "patch",
+            Self::Replace { others: true, .. } => "keep",
+            Self::Replace { others: false, .. } => "ablate",
+        }
+    }
+
     /// Removes keys from rows of all heads.
     pub fn remove(how: Removal, keys: KeySelection, rows: RowSelection) -> Self {
         Self::Remove { how, keys, of: LayersAndHeads::default(), rows }
@@ -468,25 +481,16 @@ impl fmt::Display for Treatment {
         match self {
             Self::Quantise(quantiser) => quantiser.fmt(f),
             Self::Remove { how, keys, of, rows } => {
-                let (kind, map) = match how {
-                    Removal::Mask => ("mask", ""),
-                    Removal::Silence => ("silence", ""),
-                    Removal::SilenceSecond => ("silence", ", map=2"),
-                };
-                write!(f, "{kind}({keys}{map}{})", scope_name(of, *rows))
+                let map = if *how == Removal::SilenceSecond { ", map=2" } else { "" };
+                write!(f, "{}({keys}{map}{})", self.name(), scope_name(of, *rows))
             }
-            Self::Replace { others, heads, of, rows, with } => {
-                let kind = match (others, with) {
-                    (_, Replacement::Patch(_)) => "patch",
-                    (true, _) => "keep",
-                    (false, _) => "ablate",
-                };
+            Self::Replace { heads, of, rows, with, .. } => {
                 let with = match with {
                     Replacement::Mean => String::new(),
                     Replacement::Zero => ", zero".to_owned(),
                     Replacement::Patch(from) => format!(", from={}", from.name()),
                 };
-                write!(f, "{kind}({heads}{}{with})", scope_name(of, *rows))
+                write!(f, "{}({heads}{}{with})", self.name(), scope_name(of, *rows))
             }
         }
     }

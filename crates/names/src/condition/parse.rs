@@ -2,14 +2,16 @@
 
 use super::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Quantised, Quantiser, Ranking, Removal, Replacement,
-    RowSelection, Treatment, NO_HEADS, UNTREATED,
+    RowSelection, Treatment, NO_HEADS, TREATMENT_FORMS, UNTREATED,
 };
 use crate::{hint, repeated, HeadPlace, LayersAndHeads, Region};
 use std::str::FromStr;
 use strum::VariantArray;
 
-/// Names of the treatments.
-const KINDS: &str = "quantise, quantise-qk, mask, silence, ablate, keep, patch";
+/// Names of the treatments, separated by commas.
+fn kinds() -> String {
+    TREATMENT_FORMS.map(|form| form.name).join(", ")
+}
 
 impl FromStr for Condition {
     type Err = String;
@@ -38,7 +40,7 @@ impl FromStr for Treatment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let shape = || format!("`{text}` is not a treatment, expected one of {KINDS}, written like mask(noise)");
+        let shape = || format!("`{text}` is not a treatment, expected one of {}, written like mask(noise)", kinds());
         let (kind, rest) = text.split_once('(').ok_or_else(shape)?;
         let mut arguments = Arguments::read(rest.strip_suffix(')').ok_or_else(shape)?)?;
         let treatment = match kind.trim() {
@@ -50,8 +52,8 @@ impl FromStr for Treatment {
             "keep" => replace(true, &mut arguments),
             "patch" => patch(&mut arguments),
             other => {
-                let hint = hint(other, KINDS.split(", "));
-                return Err(format!("`{other}` is not a treatment{hint}, expected one of {KINDS}"));
+                let hint = hint(other, TREATMENT_FORMS.map(|form| form.name));
+                return Err(format!("`{other}` is not a treatment{hint}, expected one of {}", kinds()));
             }
         };
         let kind = kind.trim();
