@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     std::env::set_var("CANDLE_NUM_THREADS", "1");
     let typed = match difftool::commands::command_line().try_get_matches() {
         Ok(typed) => typed,
-        Err(error) => return explained(&error),
+        Err(error) => return explained(&difftool::commands::with_tip(error)),
     };
     match difftool::commands::run(&typed) {
         Ok(()) => ExitCode::SUCCESS,

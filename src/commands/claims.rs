@@ -31,6 +31,9 @@ use tables::{screen, CLAIMS_TABLE, READINGS};
 /// Usual length of prompts and windows, in tokens.
 const CTX_TOK: usize = 1024;
 
+/// Most claims that may be primary.
+const MOST_PRIMARY: usize = 3;
+
 /// All claims, in their readings.
 pub(super) fn all_claims() -> &'static [Claim] {
     &CLAIMS
@@ -76,6 +79,10 @@ pub(super) struct ClaimsFlags {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[arg(long, value_delimiter = ',', value_name = "CLAIMS", value_parser = claim_name)]
     pub only: Vec<String>,
+    /// Claims that decide, named before their numbers are seen, at most three: their p-values are corrected among themselves, and
+    /// all others are exploratory. T3 is that on noise in signed weights
+    #[arg(long, value_delimiter = ',', value_name = "CLAIMS", value_parser = claim_name, default_value = "T2,T3,F3")]
+    pub primary: Vec<String>,
     /// Needles in the text [default: of 1, 2, 4, 6, 12, 24 and 40, then 2 in a haystack of needles, those at which the standard
     /// model's answers to other prompts are nearest to 55 %]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,7 +100,7 @@ pub(super) struct ClaimsFlags {
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub samples: usize,
     /// Base seed of the prompts
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    #[arg(long, default_value_t = 0, value_parser = names::values::seed, hide_short_help = true)]
     pub seed: u64,
     /// Compare recipes, seed by seed: models whose names differ only by the training seed, which is `*` in PATTERN. Intervals
     /// are over seeds and prompts, and need 3 seeds
@@ -170,6 +177,20 @@ impl ClaimsFlags {
         CLAIMS.iter().filter(|claim| self.only.is_empty() || self.only.iter().any(|id| id == claim.id)).collect()
     }
 
+    /// Returns `true` if a claim is a primary one: the first of an id that was named as such.
+    fn is_primary(&self, claim: &Claim) -> bool {
+        let first = CLAIMS.iter().find(|other| other.id == claim.id);
+        self.primary.iter().any(|id| id == claim.id) && first.is_some_and(|first| std::ptr::eq(first, claim))
+    }
+
+    /// Checks that there are not so many primary claims that no few seeds decide one of them.
+    fn check_primary(&self) -> Result<()> {
+        if self.primary.len() > MOST_PRIMARY {
+            bail_usage!("--primary: {} claims; name at most {MOST_PRIMARY}", self.primary.len());
+        }
+        Ok(())
+    }
+
     /// Checks that there are models to compare.
     fn check_models(&self, models: &[String]) -> Result<()> {
         let Some(pattern) = &self.replicates else {
@@ -217,6 +238,7 @@ impl MeasuringFlags for ClaimsFlags {
             Some(_) => bail_usage!("--ctx: all claims are measured at one length; give one"),
         };
         self.ctx = Some(ctx);
+        self.check_primary()?;
         self.check_models(&models.names)?;
         if self.needles.is_none() && self.claims().iter().any(|claim| series::depends_on_difficulty(claim)) {
             *self = self.at(difficulty::choose(self, models)?);

@@ -4,6 +4,8 @@ use super::command::{Action, Command};
 use super::COMMANDS;
 use anyhow::{Context as _, Result};
 use base::files;
+use base::terminal::quoted;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, FromArgMatches as _};
 use std::fs;
 use std::io::Write as _;
@@ -26,6 +28,22 @@ pub fn command_line() -> clap::Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands(COMMANDS.iter().map(|command| command.command_line()))
+}
+
+/// The error with the flag that a word without one is for, in commands that have it: `--text notes.txt`, `--model diff`.
+pub fn with_tip(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return error };
+    if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+        return error;
+    }
+    let is_text = [".txt", ".md", ".json", ".jsonl"].iter().any(|ending| word.ends_with(ending));
+    let flag = if is_text { "text" } else { "model" };
+    let command = std::env::args().nth(1).and_then(|name| super::command(&name));
+    if command.is_some_and(|command| command.command_line().get_arguments().any(|arg| arg.get_long() == Some(flag))) {
+        let tip = format!("it has no flag: did you mean --{flag} {}?", quoted(word));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
 }
 
 pub(super) static COMPLETIONS: Command = Command {

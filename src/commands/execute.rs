@@ -157,9 +157,7 @@ fn draw(run: &Run, experiment: &Experiment) -> Result<()> {
 fn draw_figures(run: &Run, figures: &[RunFigure]) -> Result<()> {
     let caption = run.caption();
     for figure in figures {
-        let subtitle =
-            if figure.subtitle.is_empty() { caption.clone() } else { format!("{} · {caption}", figure.subtitle) };
-        if let Some(drawn) = figure.draw(&run.frame, &subtitle, run.style.page)? {
+        if let Some(drawn) = figure.draw(&run.frame, &caption, run.style.page)? {
             run.save_figure(&drawn, figure.file, figure.pooling)?;
         }
     }

@@ -40,7 +40,7 @@ use anyhow::{Context, Error, Result};
 use base::bail_usage;
 use base::error::Usage;
 use clap::ArgMatches;
-pub use cli::command_line;
+pub use cli::{command_line, with_tip};
 use command::{Action, Command};
 use execute::execute_typed;
 pub use experiment::Experiment;

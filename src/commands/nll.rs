@@ -76,7 +76,7 @@ pub(super) struct NllFlags {
     #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     pub skip: usize,
     /// Base seed of the embedded prose
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    #[arg(long, default_value_t = 0, value_parser = names::values::seed, hide_short_help = true)]
     pub seed: u64,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct OutliersFlags {
     #[arg(long, value_name = "TOKENS")]
     pub ctx: Option<TokenRange>,
     /// Base seed of the embedded prose
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    #[arg(long, default_value_t = 0, value_parser = names::values::seed, hide_short_help = true)]
     pub seed: u64,
 }
 

@@ -19,7 +19,7 @@ pub(super) fn tables(frame: &Frame) -> Vec<Table> {
 }
 
 /// The command that measured a run, if its configuration says so.
-fn of_command(frame: &Frame) -> Option<&'static Measuring> {
+pub(super) fn of_command(frame: &Frame) -> Option<&'static Measuring> {
     command(&frame.about.config.command).and_then(Command::measuring)
 }
 

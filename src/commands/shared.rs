@@ -49,10 +49,17 @@ pub(super) struct OnePrompt {
     #[arg(long, value_name = "N", conflicts_with_all = OWN_TEXT)]
     pub needles: Option<usize>,
     /// Depth in the text at which the needle stands, in percent
-    #[arg(long, default_value_t = 50.0, value_name = "PCT", conflicts_with_all = OWN_TEXT, hide_short_help = true)]
+    #[arg(
+        long,
+        default_value_t = 50.0,
+        value_name = "PCT",
+        value_parser = names::values::percent,
+        conflicts_with_all = OWN_TEXT,
+        hide_short_help = true,
+    )]
     pub depth: f64,
     /// Seed of the prompt
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    #[arg(long, default_value_t = 0, value_parser = names::values::seed, hide_short_help = true)]
     pub seed: u64,
     /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
     /// `needles`, only distractors
@@ -252,14 +259,19 @@ impl PageArgs {
 impl FigureArgs {
     /// The extensions of the files of a figure, one for each format.
     fn extensions(&self) -> Vec<&'static str> {
-        let extensions: BTreeSet<&'static str> = self.formats.iter().map(Into::into).collect();
-        extensions.into_iter().collect()
+        extensions(&self.formats)
     }
 
     /// The file names of a figure, one for each format.
     pub(super) fn files(&self, name: &str) -> Vec<String> {
         self.extensions().iter().map(|extension| format!("{name}.{extension}")).collect()
     }
+}
+
+/// The extensions of the files of these formats, each once.
+pub(super) fn extensions(formats: &[FigureFormat]) -> Vec<&'static str> {
+    let extensions: BTreeSet<&'static str> = formats.iter().map(Into::into).collect();
+    extensions.into_iter().collect()
 }
 
 impl OutputArgs {

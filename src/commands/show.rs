@@ -2,12 +2,15 @@
 
 use super::command::{Action, Command};
 use super::report;
-use super::screens::{print_tables, tables, text_of_tables};
+use super::screens::{of_command, print_tables, tables, text_of_tables};
+use super::shared::{extensions, FigureFormat, PageArgs};
 use super::table_args::{chosen, TableArgs};
 use crate::report::SavedRun;
+use crate::results::manifest::{Manifest, PROMPTS_SEED};
 use crate::results::print::write_table;
 use crate::results::record;
 use crate::results::{About, Findings, Frame, FrameBuilder};
+use crate::run::{recipe_of, titled};
 use anyhow::{Context as _, Result};
 use base::bail_usage;
 use base::files;
@@ -22,7 +25,11 @@ pub(super) static SHOW: Command = Command {
         ("What the run printed", "difftool show runs/readme"),
         ("All of its tables", "difftool show runs/readme --tables all"),
         ("One table for a paper", "difftool show runs/readme --tables answers --latex"),
-        ("A page, a table for R", "difftool show runs/readme --out report.html"),
+        ("A page", "difftool show runs/readme --out report.html"),
+        (
+            "Its figures for a column of a paper",
+            "difftool show runs/readme --figures pdf --figure-width 84 --out figures",
+        ),
     ],
     defaults: None,
     flags: Show::augment_args,
@@ -39,9 +46,22 @@ pub(super) struct Show {
     /// Print the table that --tables names as CSV, with all digits
     #[arg(long, requires = "tables", conflicts_with_all = ["json", "latex"])]
     pub csv: bool,
-    /// Write to this new file what its ending says: .html and .md a report, .csv the table that --tables names, .tex or .json
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["json", "latex", "csv"])]
+    /// Write to this new file what its ending says: .html and .md a report, .csv the table that --tables names, .tex or .json;
+    /// with --figures, the new folder for them
+    #[arg(short, long, value_name = "FILE|DIR", conflicts_with_all = ["json", "latex", "csv"])]
     pub out: Option<PathBuf>,
+    /// Draw the figures of the run again in these formats, as in `pdf,png`
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "FORMATS",
+        requires = "out",
+        conflicts_with = "tables"
+    )]
+    pub figures: Vec<FigureFormat>,
+    #[command(flatten)]
+    pub page: PageArgs,
 }
 
 /// Prints the tables of a run folder.
@@ -49,8 +69,10 @@ pub(super) struct Show {
 /// # Errors
 /// If it is none, or one of its files is not what the manifest describes.
 fn run(args: &Show) -> Result<()> {
-    if let Some(file) = &args.out {
-        return write_file(args, file);
+    match &args.out {
+        Some(folder) if !args.figures.is_empty() => return draw_figures(args, folder),
+        Some(file) => return write_file(args, file),
+        None => {}
     }
     let frame = frame(&args.run)?;
     if args.csv {
@@ -79,6 +101,37 @@ fn write_file(args: &Show, file: &Path) -> Result<()> {
         _ => bail_usage!("--out {shown}: its ending does not say what to write: .html, .md, .csv, .tex or .json"),
     };
     files::create(file, &bytes).with_context(|| format!("cannot write {shown}"))
+}
+
+/// Draws the figures of a run from its records, into a new folder.
+///
+/// # Errors
+/// A usage error if the folder exists, or if records make no figure of the run's command.
+fn draw_figures(args: &Show, folder: &Path) -> Result<()> {
+    let shown = folder.display();
+    if folder.exists() {
+        bail_usage!("--out {shown}: it exists; name a new folder");
+    }
+    let run = SavedRun::read(&args.run)?;
+    let Manifest { argv, caption, seeds, models, .. } = &run.manifest;
+    let seed = seeds.get(PROMPTS_SEED).copied().unwrap_or_default();
+    let figures = of_command(&run.frame).map_or(&[][..], |command| command.figures);
+    let mut files = Vec::new();
+    for figure in figures {
+        let Some(drawn) = figure.draw(&run.frame, caption, args.page.page())? else { continue };
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {shown}"))?;
+        let recipe = titled(&drawn, recipe_of(argv, seed, models.iter(), figure.pooling));
+        for extension in extensions(&args.figures) {
+            let file = format!("{}.{extension}", figure.file);
+            drawn.save(&folder.join(&file), &recipe)?;
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        bail_usage!("{}: its figures are not made of records; measure it again with --figures", args.run.display());
+    }
+    base::say!("figures in {shown}: {}", files.join(", "));
+    Ok(())
 }
 
 /// The frame of a run folder, or of a results file.

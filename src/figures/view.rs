@@ -70,12 +70,13 @@ impl Panel {
 }
 
 impl RunFigure {
-    /// Draws the figure; nothing if the run has nothing of it.
+    /// Draws the figure, with the caption of the run in its subtitle; nothing if the run has nothing of it.
     ///
     /// # Errors
     /// If it would be too large.
-    pub(crate) fn draw(&self, frame: &Frame, subtitle: &str, page: Page) -> Result<Option<Figure>> {
+    pub(crate) fn draw(&self, frame: &Frame, caption: &str, page: Page) -> Result<Option<Figure>> {
         let Some(table) = self.table.filled(frame) else { return Ok(None) };
+        let subtitle = &joined(self.subtitle, caption);
         let rows = DrawnRows::of(frame, &table);
         let heading = FigureHeading { title: self.title, subtitle, page };
         let figure = match self.view {

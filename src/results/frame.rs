@@ -102,6 +102,7 @@ pub struct Frame {
     pub pooled: Vec<Record>,
     /// What its conditions are for.
     pub conditions: Conditions,
+    replicates: Option<Replicates>,
     /// What it found besides records.
     pub found: Findings,
 }
@@ -201,6 +202,7 @@ impl FrameBuilder {
             short_names,
             pooled,
             conditions,
+            replicates,
             found,
         }
     }
@@ -217,6 +219,15 @@ impl Frame {
         let mut frame = FrameBuilder::new(about);
         records.iter().for_each(|record| frame.add(record));
         frame.finish(Findings::default())
+    }
+
+    /// What the manifest says of a model, or of all replicates of a recipe.
+    pub(crate) fn infos_of<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a ModelInfo> {
+        let is_of = move |name: &str| {
+            let recipe = self.replicates.as_ref().and_then(|replicates| replicates.split(name));
+            recipe.map_or(name == model, |(recipe, _)| recipe == model)
+        };
+        self.about.models.iter().filter(move |info| is_of(&info.name))
     }
 
     /// Short name of a model, for figures.

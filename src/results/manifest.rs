@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The purpose of the seed that prompts are drawn from, in [`Manifest::seeds`].
+pub const PROMPTS_SEED: &str = "prompts";
+
 /// Provenance of a run. Written in the order of the fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -25,6 +28,9 @@ pub struct Manifest {
     pub argv: Vec<String>,
     /// Settings of the experiment, with defaults filled in.
     pub config: serde_json::Value,
+    /// The prompts of the run in a few words, as its figures say them; runs of earlier versions have none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caption: String,
     /// The models, in the order of the run.
     pub models: Vec<ModelInfo>,
     /// SHA-256 of the haystack text.

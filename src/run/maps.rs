@@ -25,11 +25,11 @@ pub struct MapFlags {
     pub map: MapKind,
     /// Layer, counted from 0 [default: the layer with the most attention to the answer; in a text, with the least to the first token]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "L")]
+    #[arg(long, value_name = "L", value_parser = names::values::index)]
     pub layer: Option<usize>,
     /// Head of that layer, counted from 0 [default: the mean over heads]
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[arg(long, value_name = "H")]
+    #[arg(long, value_name = "H", value_parser = names::values::index)]
     pub head: Option<usize>,
     /// Draw every layer and head as a small map
     #[serde(rename = "grid")]

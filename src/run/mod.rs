@@ -26,7 +26,7 @@ mod store;
 pub use check::{check, Checked, MissedDepth};
 pub use execute::{finished_frame, Run, RunPart, RunStart};
 pub use maps::{page_budget, MapFlags, MapKind, MAP_PX, SMALL_PX};
-pub use outputs::OutputStyle;
+pub use outputs::{recipe_of, titled, OutputStyle};
 pub use plan::{MapsOfOnePrompt, Origin, PassOptions, Plan};
 pub use series::{measure_prompts, pooled_records, possible_series, FinishedPrompt, Series};
 pub use setup::{Setup, Setups};

@@ -4,11 +4,12 @@ use super::execute::config;
 use super::{Run, RunStart};
 use crate::measures::{GenerationMeasure, MeasureName};
 use crate::results::folder::{CONTEXTS, DRAWN, GENERATIONS, MANIFEST, MASSIVE, RANKINGS, RESULTS, TOKENS};
-use crate::results::manifest::{Manifest, OutputFile};
+use crate::results::manifest::{Manifest, OutputFile, PROMPTS_SEED};
 use anyhow::Result;
 use base::files::{self, replace, replace_csv};
 use base::memory::peak_rss_bytes;
 use names::metric::ACCURACY;
+use names::ModelInfo;
 use plot::{recipe, Figure, FigureHeading, Page};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -22,6 +23,28 @@ pub struct OutputStyle {
     pub page: Page,
     /// The formats of figures, as extensions of their files.
     pub figures: Vec<&'static str>,
+}
+
+/// What a figure holds besides its drawing, by name: its title, and what it takes to make it again.
+pub(super) type Recipe = Vec<(String, String)>;
+
+/// A recipe with the title of its figure.
+pub fn titled(figure: &Figure, mut recipe: Recipe) -> Recipe {
+    recipe.insert(0, ("Title".to_owned(), figure.title().to_owned()));
+    recipe
+}
+
+/// What it takes to make a figure of a run again: version, command, seed, pooling and models.
+pub fn recipe_of<'a>(
+    command: &[String],
+    seed: u64,
+    models: impl Iterator<Item = &'a ModelInfo>,
+    pooling: &str,
+) -> Recipe {
+    let mut recipe = recipe(command, seed, pooling);
+    let models: Vec<String> = models.map(|model| format!("{} sha256 {}", model.name, model.weights_sha256)).collect();
+    recipe.push(("models".to_owned(), models.join("\n")));
+    recipe
 }
 
 impl Run {
@@ -77,8 +100,7 @@ impl Run {
     /// # Errors
     /// If a file cannot be written.
     pub fn save_figure(&self, figure: &Figure, name: &str, pooling: &str) -> Result<()> {
-        let mut recipe = self.recipe(pooling);
-        recipe.insert(0, ("Title".to_owned(), figure.title().to_owned()));
+        let recipe = titled(figure, self.recipe(pooling));
         for extension in &self.style.figures {
             figure.save(&self.add_file(&format!("{name}.{extension}"), None), &recipe)?;
         }
@@ -86,14 +108,9 @@ impl Run {
     }
 
     /// What it takes to make a figure again: version, command, seed, pooling and models.
-    pub fn recipe(&self, pooling: &str) -> Vec<(String, String)> {
-        let mut recipe = recipe(&self.folder.command(), self.setup().grid.seed(), pooling);
-        let mut models = Vec::new();
-        for model in &self.setup().models {
-            models.push(format!("{} sha256 {}", model.name, model.info.weights_sha256));
-        }
-        recipe.push(("models".to_owned(), models.join("\n")));
-        recipe
+    pub fn recipe(&self, pooling: &str) -> Recipe {
+        let models = self.setup().models.iter().map(|model| &model.info);
+        recipe_of(&self.folder.command(), self.setup().grid.seed(), models, pooling)
     }
 
     /// Writes what was pooled over prompts, or is derived from the records, and has a file of its own.
@@ -164,6 +181,7 @@ impl Run {
             machine: machine.unwrap_or_default(),
             other_machines: machines.collect(),
             config: config(&self.series, &self.left_out),
+            caption: self.caption(),
             models: setup.models.iter().map(|model| model.info.clone()).collect(),
             haystack_sha256: Some(setup.sources.haystack.sha256()),
             text_sha256: setup.sources.contexts_sha256.clone().or_else(|| setup.sources.text.sha256()),
@@ -174,7 +192,7 @@ impl Run {
             shard: self.part.shard.map(|shard| shard.to_string()),
             resumed_cells: self.resumed as u64,
             threads: rayon::current_num_threads(),
-            seeds: [("prompts".to_owned(), seed), ("bootstrap".to_owned(), seed)].into(),
+            seeds: [(PROMPTS_SEED.to_owned(), seed), ("bootstrap".to_owned(), seed)].into(),
             started_utc: self.folder.started_utc(),
             wall_s: self.folder.elapsed_s(),
             peak_rss_bytes: peak_rss_bytes(),

@@ -14,7 +14,7 @@ use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::error::TooShort;
 use base::files::replace;
-use base::model_files::{CONFIG, TOKENIZER};
+use base::model_files::{CONFIG, TOKENIZER, TRAINING};
 use base::seed::{prompt_seed, Purpose};
 use candle_core::{DType, Var};
 use engine::attention::{Fused, Stream};
@@ -216,7 +216,7 @@ impl Trainer<'_> {
         let mut config = self.config.to_json();
         if let Some((start, origin)) = self.start.zip(origin) {
             [config["bos_token_id"], config["eos_token_id"]] = start.ends_json()?;
-            config["difftool"] = origin.clone();
+            config[TRAINING] = origin.clone();
         }
         let config = format!("{config:#}\n");
         for (file, text) in [(CONFIG, config.as_str()), (TOKENIZER, &*self.tokenizer.json)] {

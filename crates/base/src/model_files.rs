@@ -4,6 +4,9 @@
 /// The configuration, which every folder has.
 pub const CONFIG: &str = "config.json";
 
+/// The key of [`CONFIG`] under which a training says what its model began with.
+pub const TRAINING: &str = "difftool";
+
 /// The weights in one file.
 pub const TENSOR_FILE: &str = "model.safetensors";
 

@@ -51,6 +51,9 @@ pub struct ModelInfo {
     /// Description of the logits if they are not scaled products of queries and keys: `after the soft cap at 50`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logit_tap: Option<String>,
+    /// The model whose function its training began with, as `difftool train` writes it into `config.json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
     /// λ by layer, as a mean if it depends on the token; empty without differential attention.
     pub lambda: Vec<f64>,
 }

@@ -114,6 +114,28 @@ pub fn tokens_name(tokens: usize) -> String {
     }
 }
 
+/// Parses a percentage: `50`, or `50%`.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim_end();
+    number.parse().map_err(|_| format!("`{text}` is not a percentage such as 50"))
+}
+
+/// Parses the seed of random numbers.
+pub fn seed(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a seed, which is a whole number from 0 on"))
+}
+
+/// Parses a layer or a head: `3`, `L3` or `H3`.
+pub fn index(text: &str) -> Result<usize, String> {
+    let number = text.trim().trim_start_matches(['L', 'l', 'H', 'h']);
+    number.parse().map_err(|_| match number.split_once('.').map(|(layer, head)| (index(layer), index(head))) {
+        Some((Ok(layer), Ok(head))) => {
+            format!("`{text}` is a layer and a head, which have a flag each: layer {layer}, head {head}")
+        }
+        _ => format!("`{text}` is not a number counted from 0"),
+    })
+}
+
 /// A range of layers or heads: `3`, or `0..3` with both ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexRange(RangeInclusive<usize>);
@@ -135,7 +157,7 @@ impl FromStr for IndexRange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (first, last) = text.split_once("..").unwrap_or((text, text));
-        match (first.trim().parse::<usize>(), last.trim().parse::<usize>()) {
+        match (index(first), index(last)) {
             (Ok(first), Ok(last)) if first <= last && last - first < MOST_INDICES => Ok(Self(first..=last)),
             _ => Err(format!("`{text}` is not a number counted from 0, or a range such as 0..3")),
         }
@@ -156,8 +178,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_may_be_written_as_tables_write_them() {
+        assert_eq!(["50", "50%", " 12.5 % "].map(|text| percent(text).unwrap()), [50.0, 50.0, 12.5]);
+        assert_eq!(["3", "L3", "h3"].map(|text| index(text).unwrap()), [3; 3]);
+        assert!(index("18.6").unwrap_err().ends_with("layer 18, head 6"));
+        for (refused, why) in [
+            (seed("-1").err(), "a whole number from 0 on"),
+            (percent("half").err(), "not a percentage"),
+            (index("-1").err(), "counted from 0"),
+            (index("x.y").err(), "counted from 0"),
+        ] {
+            assert!(refused.unwrap().contains(why));
+        }
+    }
+
+    #[test]
     fn layers_and_heads_may_be_ranges_with_both_ends() {
-        let ranges = ["5", "0..3"].map(|text| text.parse::<IndexRange>().unwrap());
+        let ranges = ["5", "L0..L3"].map(|text| text.parse::<IndexRange>().unwrap());
         assert_eq!(IndexRange::all(Some(&ranges)), Some(vec![5, 0, 1, 2, 3]));
         assert_eq!(IndexRange::all(None), None);
         assert_eq!(ranges.map(|range| range.to_string()), ["5", "0..3"]);

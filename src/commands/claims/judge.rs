@@ -23,6 +23,8 @@ pub(super) enum ClaimVerdict {
     AtCeiling,
     /// The same, as they are too bad.
     AtFloor,
+    /// No finding: it follows from how the pair was made.
+    ByConstruction,
     NotMeasurable,
 }
 
@@ -36,6 +38,7 @@ impl ClaimVerdict {
             Self::Undecided => "undecided",
             Self::AtCeiling => "at the ceiling",
             Self::AtFloor => "at the floor",
+            Self::ByConstruction => "by construction",
             Self::NotMeasurable => "not measurable",
         }
     }
@@ -49,6 +52,7 @@ impl ClaimVerdict {
             Self::Undecided => "open",
             Self::AtCeiling => "ceiling",
             Self::AtFloor => "floor",
+            Self::ByConstruction => "given",
             Self::NotMeasurable => "-",
         }
     }
@@ -63,6 +67,10 @@ pub(super) struct Finding<'a> {
     pub(super) baseline: Option<Estimate>,
     pub(super) other: Option<Estimate>,
     pub(super) change: Option<Difference>,
+    /// `true` if it was named before the numbers were seen as one that decides; the others are exploratory.
+    pub(super) is_primary: bool,
+    /// `true` if it follows from how the pair was made.
+    is_given: bool,
     /// Where it cannot be decided, as the models answer everything, or nothing.
     bound: Option<ClaimVerdict>,
     /// Why it is not measurable.
@@ -94,6 +102,9 @@ impl Finding<'_> {
 
     pub(super) fn verdict(&self) -> ClaimVerdict {
         let Some(change) = &self.change else { return ClaimVerdict::NotMeasurable };
+        if self.is_given {
+            return ClaimVerdict::ByConstruction;
+        }
         let holds = match self.claim.better {
             Better::Higher => change.diff > 0.0,
             Better::Lower => change.diff < 0.0,
@@ -115,15 +126,19 @@ pub(super) fn flags(frame: &Frame) -> ClaimsFlags {
     frame.about.config.own().unwrap_or_default()
 }
 
-/// The findings of each model but the first, model by model; the p-values of a model are corrected for all claims there are, whether
-/// they were asked for or not.
+/// The findings of each model but the first, model by model. The p-values of a model's primary claims are corrected for all of these,
+/// those of the others for all others there are, whether they were asked for or not.
 pub(super) fn findings(frame: &Frame) -> Vec<Vec<Finding<'_>>> {
     let flags = flags(frame);
     let claims = flags.claims();
     let mut of_models = Vec::new();
     for model in frame.models.iter().skip(1) {
         let mut findings: Vec<Finding<'_>> = claims.iter().map(|claim| finding(frame, &flags, claim, model)).collect();
-        correct_among(CLAIMS.len(), findings.iter_mut().filter_map(|finding| finding.change.as_mut()));
+        for is_primary in [true, false] {
+            let family = CLAIMS.iter().filter(|claim| flags.is_primary(claim) == is_primary).count();
+            let of_family = findings.iter_mut().filter(|finding| finding.is_primary == is_primary);
+            correct_among(family, of_family.filter_map(|finding| finding.change.as_mut()));
+        }
         of_models.push(findings);
     }
     of_models
@@ -147,7 +162,8 @@ fn finding<'a>(frame: &Frame, flags: &ClaimsFlags, claim: &'static Claim, model:
         }
     };
     let [baseline, other] = sides.map(|records| Estimate::of(&records, claim.kind()));
-    Finding { claim, model, baseline, other, change, bound, why }
+    let is_given = claim.follows_from_start && frame.infos_of(model).any(|info| info.start.is_some());
+    Finding { claim, model, baseline, other, change, is_primary: flags.is_primary(claim), is_given, bound, why }
 }
 
 /// Why a claim is not measurable, if it is not.
@@ -310,7 +326,8 @@ mod tests {
     use super::*;
     use crate::results::record::{Identity, Measurement, Record};
     use crate::results::{About, RunConfig};
-    use names::metric::{Metric, ACCURACY, NLL, SAID_NUMBER};
+    use names::metric::{Metric, ACCURACY, MAP_COSINE, MAP_COSINE_STRANGERS, NLL, NOISE_REGION, SAID_NUMBER};
+    use names::ModelInfo;
     use std::sync::Arc;
 
     /// A record of a model on a prompt.
@@ -426,20 +443,70 @@ mod tests {
         assert_eq!(verdict("invents fewer", &declines), ClaimVerdict::Supported);
     }
 
+    /// The flags of six needles, which name some claims as those to measure, and some as primary.
+    fn six_needles(only: &[&str], primary: &[&str]) -> ClaimsFlags {
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+        ClaimsFlags { needles: Some(6), only: ids(only), primary: ids(primary), ..ClaimsFlags::default() }
+    }
+
+    fn frame_of(flags: &ClaimsFlags, models: Vec<ModelInfo>, records: &[Record]) -> Frame {
+        let config = RunConfig::of(&serde_json::json!({ "own": flags })).unwrap();
+        Frame::new(About { config, models, ..About::default() }, records)
+    }
+
     #[test]
     fn verdicts_do_not_depend_on_which_claims_are_asked_for() {
         let records = of_answers(20, 30);
-        let of = |only: &[&str]| {
-            let flags = ClaimsFlags {
-                needles: Some(6),
-                only: only.iter().map(|id| (*id).to_owned()).collect(),
-                ..ClaimsFlags::default()
+        for primary in [&["T2"][..], &["F3"]] {
+            let of = |only: &[&str]| {
+                let frame = frame_of(&six_needles(only, primary), Vec::new(), &records);
+                findings(&frame)[0].iter().find(|finding| finding.claim.label == "more answers").unwrap().change.clone()
             };
-            let config = RunConfig::of(&serde_json::json!({ "own": flags })).unwrap();
-            let frame = Frame::new(About { config, ..About::default() }, &records);
-            findings(&frame)[0].iter().find(|finding| finding.claim.label == "more answers").unwrap().change.clone()
+            assert!(of(&[]).unwrap().p_adjusted.is_some());
+            assert_eq!(of(&[]), of(&["T2"]), "{primary:?}");
+        }
+    }
+
+    #[test]
+    fn primary_claims_are_corrected_among_themselves_and_the_others_among_all_others() {
+        let records = of_answers(20, 30);
+        let of = |primary: &[&str]| {
+            let frame = frame_of(&six_needles(&["T2"], primary), Vec::new(), &records);
+            let found = findings(&frame).remove(0);
+            let finding = found.iter().find(|finding| finding.claim.label == "more answers").unwrap();
+            let change = finding.change.as_ref().unwrap();
+            (finding.is_primary, change.p_adjusted.unwrap() / change.p.unwrap())
         };
-        assert!(of(&[]).unwrap().p_adjusted.is_some());
-        assert_eq!(of(&[]), of(&["T2"]));
+        assert_eq!(of(&["T2"]), (true, 1.0));
+        assert_eq!(of(&["T2", "T3", "F3"]), (true, 3.0));
+        assert_eq!(of(&["T3", "F3"]), (false, (CLAIMS.len() - 2) as f64));
+    }
+
+    #[test]
+    fn of_two_maps_that_began_as_one_function_their_agreement_is_no_finding() {
+        let maps = |seed: u64| {
+            let of = |metric: &Metric, value: f64| {
+                let mut record = record("diff", seed, metric, value, counts(3, 3));
+                record.measure.region = Some(NOISE_REGION.into());
+                record
+            };
+            [of(&MAP_COSINE, 0.9 + 0.001 * seed as f64), of(&MAP_COSINE_STRANGERS, 0.2)]
+        };
+        let mut records: Vec<Record> = (0..20).flat_map(maps).collect();
+        records.extend(of_answers(20, 30));
+        let verdicts = |start: Option<&str>| {
+            let info = |name: &str, start: Option<&str>| ModelInfo {
+                name: name.into(),
+                start: start.map(Into::into),
+                ..ModelInfo::default()
+            };
+            let models = vec![info("standard", start), info("diff", start)];
+            let frame = frame_of(&six_needles(&["T2", "P"], &["T2"]), models, &records);
+            let found = findings(&frame).remove(0);
+            let of = |label: &str| found.iter().find(|finding| finding.claim.label == label).unwrap().verdict();
+            [of("more answers"), of("agree on noise")]
+        };
+        assert_eq!(verdicts(None), [ClaimVerdict::Supported; 2]);
+        assert_eq!(verdicts(Some("transformer")), [ClaimVerdict::Supported, ClaimVerdict::ByConstruction]);
     }
 }

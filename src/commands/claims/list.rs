@@ -40,6 +40,9 @@ pub(in crate::commands) struct Claim {
     pub(super) better: Better,
     /// The smallest change that is of interest, in the unit of the number.
     pub(super) interest: Interest,
+    /// `true` if it is about two maps that hardly differ, or logits as large as before, in a model whose training began with the
+    /// function of the standard one.
+    pub(super) follows_from_start: bool,
     /// The setting to try where everything, or nothing, is answered.
     pub(super) decide: &'static str,
 }
@@ -134,6 +137,7 @@ const COMMON: Claim = Claim {
     over: Over::Prompts,
     better: Better::Higher,
     interest: POINTS,
+    follows_from_start: false,
     decide: "other --needles",
 };
 
@@ -150,7 +154,8 @@ const ATTENTION: Claim =
 const LADDER: Claim = Claim { series: "depths", ..COMMON };
 
 /// Fields that the claims about few bits share.
-const FEW_BITS: Claim = Claim { id: "F8", series: "bits", decide: "other --needles, or --scope head", ..COMMON };
+const FEW_BITS: Claim =
+    Claim { id: "F8", series: "bits", follows_from_start: true, decide: "other --needles, or --scope head", ..COMMON };
 
 /// Fields that the claims about the largest numbers share.
 const OUTLIERS: Claim = Claim {
@@ -159,6 +164,7 @@ const OUTLIERS: Claim = Claim {
     figure: "ccdf",
     better: Better::Lower,
     interest: Interest::Part(0.1),
+    follows_from_start: true,
     ..COMMON
 };
 
@@ -176,10 +182,11 @@ const MAPS: Claim = Claim {
     series: "maps",
     figure: "maps",
     interest: SHARE_POINTS,
+    follows_from_start: true,
     ..COMMON
 };
 
-/// All claims, in the order of tables.
+/// All claims, in the order of tables. The first of an id is the one that is meant where its id is primary.
 pub(super) static CLAIMS: [Claim; 24] = [
     Claim {
         id: "T2",
@@ -203,33 +210,6 @@ pub(super) static CLAIMS: [Claim; 24] = [
         over: Over::Doublings,
         interest: Interest::Of(0.02),
         ..LADDER
-    },
-    Claim {
-        label: "more on answers",
-        says: "More attention goes to the answer (Table 3, answer at 50 % depth; 5 → 32 % over all depths).",
-        paper: Some([0.03, 0.31]),
-        paper_words: "3 → 31 %",
-        reading: "The share of the answer in the signed weights, A1 - lambda A2, over their sum: the paper does not say how they are \
-                  normalised. Mean over depths.",
-        number: SHARE_SIGNED.of(ANSWER_REGION),
-        ..ATTENTION
-    },
-    Claim {
-        label: "in output",
-        is_second: true,
-        says: "The same in what heads write.",
-        reading: "The share of the answer in what heads write into the residual stream.",
-        number: SHARE_OUT.of(ANSWER_REGION),
-        ..ATTENTION
-    },
-    Claim {
-        label: "by |a|",
-        is_second: true,
-        is_detail: true,
-        says: "The same by the magnitudes of the weights.",
-        reading: "The share of the answer in the sum of |a|, which also counts what cancels.",
-        number: SHARE_ABS.of(ANSWER_REGION),
-        ..ATTENTION
     },
     Claim {
         label: "less on noise",
@@ -257,7 +237,36 @@ pub(super) static CLAIMS: [Claim; 24] = [
         says: "The same by the magnitudes of the weights.",
         reading: "The share of noise in the sum of |a|, which also counts what cancels.",
         number: NOISE_ABS.overall(),
+        follows_from_start: true,
         better: Better::Lower,
+        ..ATTENTION
+    },
+    Claim {
+        label: "more on answers",
+        says: "More attention goes to the answer (Table 3, answer at 50 % depth; 5 → 32 % over all depths).",
+        paper: Some([0.03, 0.31]),
+        paper_words: "3 → 31 %",
+        reading: "The share of the answer in the signed weights, A1 - lambda A2, over their sum: the paper does not say how they are \
+                  normalised. Mean over depths.",
+        number: SHARE_SIGNED.of(ANSWER_REGION),
+        ..ATTENTION
+    },
+    Claim {
+        label: "in output",
+        is_second: true,
+        says: "The same in what heads write.",
+        reading: "The share of the answer in what heads write into the residual stream.",
+        number: SHARE_OUT.of(ANSWER_REGION),
+        ..ATTENTION
+    },
+    Claim {
+        label: "by |a|",
+        is_second: true,
+        is_detail: true,
+        says: "The same by the magnitudes of the weights.",
+        reading: "The share of the answer in the sum of |a|, which also counts what cancels.",
+        number: SHARE_ABS.of(ANSWER_REGION),
+        follows_from_start: true,
         ..ATTENTION
     },
     Claim {

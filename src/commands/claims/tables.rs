@@ -19,7 +19,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let names: Vec<String> = others.iter().map(|model| frame.short_name(model)).collect();
     let of_models = findings(frame);
     let table = side_by_side(standard, others, &of_models);
-    let mut notes = in_short(&names, &of_models, flags(frame).replicates.is_some());
+    let mut notes = in_short(frame, &names, &of_models);
     notes.extend(note_on_seeds(frame));
     notes.extend(note_on_pair(frame));
     Screen {
@@ -41,7 +41,7 @@ fn shared(frame: &Frame, of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
         let standard = frame.models.first().map_or_else(String::new, |model| frame.short_name(model));
         shared.push(format!("{needles}{haystack}; {standard} answers {} %", fixed(100.0 * level.value, 0)));
     }
-    let seeds: BTreeSet<u64> = frame.records.identities().filter_map(|identity| identity.replicate).collect();
+    let seeds = training_seeds(frame);
     shared.extend((!seeds.is_empty()).then(|| plural(seeds.len(), "seed")));
     shared
 }
@@ -79,6 +79,17 @@ fn change(finding: &Finding<'_>) -> Cell {
 /// Most models beside which there is room for the paper's numbers.
 const WITH_PAPER: usize = 2;
 
+/// The verdict in a short word, in parentheses where the claim is exploratory.
+fn short_verdict(finding: &Finding<'_>) -> Cell {
+    let verdict = finding.verdict();
+    let is_finding = !matches!(verdict, ClaimVerdict::ByConstruction | ClaimVerdict::NotMeasurable);
+    if is_finding && !finding.is_primary {
+        Cell::words(format!("({})", verdict.short()))
+    } else {
+        Cell::words(verdict.short())
+    }
+}
+
 /// The claims with a column for each model: levels of the standard one, and the change of each with its verdict.
 fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>]) -> Table {
     let Some(first) = of_models.first() else { return Table::plain(Vec::new(), Vec::new()) };
@@ -91,28 +102,61 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>
     for (model, findings) in models.iter().zip(of_models) {
         table = table
             .column(numbers(model), |&at| change(&findings[at]))
-            .column(words("").named("verdict"), |&at| Cell::words(findings[at].verdict().short()));
+            .column(words("").named("verdict"), |&at| short_verdict(&findings[at]));
     }
     table.table("claims", "", "")
 }
 
-/// The numbers of verdicts on each model, and why claims are not measurable.
-fn in_short(names: &[String], of_models: &[Vec<Finding<'_>>], is_of_seeds: bool) -> Vec<String> {
-    let mut counts = Vec::new();
+/// The numbers of verdicts on each model, what they are of, and why claims are not measurable.
+fn in_short(frame: &Frame, names: &[String], of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
+    let mut primary = Vec::new();
+    let mut exploratory = Vec::new();
     let mut reasons = Vec::new();
     for (name, findings) in names.iter().zip(of_models) {
-        let count = |wanted| findings.iter().filter(|finding| finding.verdict() == wanted).count();
-        let supported = count(ClaimVerdict::Supported);
-        let contradicted = count(ClaimVerdict::Contradicted);
-        counts.push(format!("{name} {supported}, {contradicted}, {}", findings.len() - supported - contradicted));
+        primary.push(format!("{name} {}", counted(findings, true)));
+        exploratory.push(format!("{name} {}", counted(findings, false)));
         for finding in findings.iter().filter(|finding| finding.change.is_none()) {
             reasons.push(format!("{name}, {}: not measurable, {}.", finding.claim.id, finding.why));
         }
     }
-    let training = if is_of_seeds { "" } else { " One training each." };
-    let mut notes = vec![format!("Yes, no, neither: {}.{training}", counts.join("; "))];
+    let named = flags(frame).primary.join(", ");
+    let mut notes = vec![
+        format!("Yes, no, neither, of the primary claims ({named}): {}.", primary.join("; ")),
+        format!("Of exploratory ones, in (): {}.{}", exploratory.join("; "), about_what(frame)),
+    ];
+    let verdicts: Vec<ClaimVerdict> = of_models.iter().flatten().map(Finding::verdict).collect();
+    if verdicts.contains(&ClaimVerdict::ByConstruction) {
+        notes.push("given: it follows from how the model was made, from the function of another.".to_owned());
+    }
     notes.extend(distinct(reasons.into_iter()));
     notes
+}
+
+/// How many claims are supported, how many contradicted, and how many neither: `3, 1, 2`.
+fn counted(findings: &[Finding<'_>], is_primary: bool) -> String {
+    let family: Vec<&Finding<'_>> = findings.iter().filter(|finding| finding.is_primary == is_primary).collect();
+    let count = |wanted| family.iter().filter(|finding| finding.verdict() == wanted).count();
+    let supported = count(ClaimVerdict::Supported);
+    let contradicted = count(ClaimVerdict::Contradicted);
+    format!("{supported}, {contradicted}, {}", family.len() - supported - contradicted)
+}
+
+/// Fewest training seeds from which a verdict is on an architecture.
+const SEEDS_OF_ARCHITECTURE: usize = 5;
+
+/// What verdicts are on: these weights, unless there are several training seeds.
+fn about_what(frame: &Frame) -> String {
+    let seeds = training_seeds(frame);
+    match seeds.len() {
+        0 => " One training each.".to_owned(),
+        n if n < SEEDS_OF_ARCHITECTURE => format!(" {n} seeds: of these weights; of an architecture from 5 on."),
+        _ => String::new(),
+    }
+}
+
+/// The training seeds of replicates.
+fn training_seeds(frame: &Frame) -> BTreeSet<u64> {
+    frame.records.identities().filter_map(|identity| identity.replicate).collect()
 }
 
 /// Training seeds without a partner, and with the same weights.
@@ -196,10 +240,11 @@ fn all_numbers(frame: &Frame) -> Option<Table> {
             Cell::number(finding.change.as_ref().and_then(|change| change.p_adjusted), p_value)
         })
         .column(numbers("of interest"), |finding| Cell::value(finding.kind(), finding.interest(), None))
+        .column(words("primary"), |finding| Cell::words(if finding.is_primary { "primary" } else { "exploratory" }))
         .column(words("verdict"), |finding| Cell::words(finding.verdict().words()))
         .column(words("would decide"), |finding| Cell::optional_words(finding.would_decide()))
         .column(words("why not"), |finding| Cell::optional_words(Some(&finding.why).filter(|why| !why.is_empty())))
-        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected for all claims there are (Holm), and a change that is of interest.")
+        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected (Holm) for the primary claims, or for all others there are, and a change that is of interest.")
         .with_rows()
 }
 

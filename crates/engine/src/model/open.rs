@@ -17,7 +17,7 @@ use base::bail_usage;
 use base::files;
 use base::hash::sha256;
 use base::memory::{available_bytes, check_fits, size_name};
-use base::model_files::{ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, TENSOR_FILE, TOKENIZER};
+use base::model_files::{ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, TENSOR_FILE, TOKENIZER, TRAINING};
 use base::spec_file::is_default;
 use candle_core::DType;
 use clap::Args;
@@ -189,6 +189,8 @@ pub struct OpenedModel {
     vocabulary: TokenizerSource,
     eos: EndTokens,
     config_sha256: String,
+    /// The model whose function its training began with, if its configuration says so.
+    start: Option<String>,
     options: LoadOptions,
 }
 
@@ -322,7 +324,8 @@ fn open_gguf(name: String, path: PathBuf, options: LoadOptions) -> Result<Opened
         },
     };
     let checkpoint = file.into();
-    OpenedModel { name, path: Some(path), config, checkpoint, vocabulary, eos, config_sha256, options }.checked()
+    OpenedModel { name, path: Some(path), config, checkpoint, vocabulary, eos, config_sha256, start: None, options }
+        .checked()
 }
 
 /// Opens a model and reads its weights: [`open`], then [`OpenedModel::load`].
@@ -351,7 +354,8 @@ impl OpenedModel {
             config = ModelConfig::from_json(&parsed, Some(HeadLayout::Standard)).with_context(|| file.clone())?;
         }
         let eos = EndTokens::read(path.as_deref().map(folder_of), (&file, &parsed), config.vocab)?;
-        Self { name, path, config, checkpoint, vocabulary, eos, config_sha256: sha256(json), options }.checked()
+        let start = parsed[TRAINING]["start"]["from"].as_str().map(str::to_owned);
+        Self { name, path, config, checkpoint, vocabulary, eos, config_sha256: sha256(json), start, options }.checked()
     }
 
     /// Fits configuration and tokenizer to the weights, and says which tokens end no text.
@@ -408,7 +412,7 @@ impl OpenedModel {
     pub fn load(self) -> Result<Model> {
         let state = self.weights_state();
         let needed = self.weights_bytes(state);
-        let Self { name, path, config, checkpoint, vocabulary, eos, config_sha256, options } = self;
+        let Self { name, path, config, checkpoint, vocabulary, eos, config_sha256, start, options } = self;
         let what = match state {
             WeightsState::Expanded => "its weights take",
             WeightsState::Streamed => "a layer of its weights takes",
@@ -442,6 +446,7 @@ impl OpenedModel {
             answer_opening: tokenizer.and_then(|t| t.chat()?.around.opening.clone()),
             layout: config.layout(),
             logit_tap: config.logit_tap(),
+            start,
             lambda: transformer.lambdas()?,
         };
         Ok(Model { name, transformer, vocabulary, eos, info })

@@ -60,7 +60,7 @@ pub struct ContextPrompts {
     #[arg(long, hide_short_help = true)]
     pub exhaustive: bool,
     /// Seed of the orders
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    #[arg(long, default_value_t = 0, value_parser = names::values::seed, hide_short_help = true)]
     pub seed: u64,
     /// Length of the longest prompt, once the texts are read.
     #[serde(skip)]

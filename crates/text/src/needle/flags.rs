@@ -38,6 +38,7 @@ pub struct NeedlePrompts {
         value_delimiter = ',',
         default_value = "0,25,50,75,100",
         value_name = "PCT",
+        value_parser = names::values::percent,
         conflicts_with_all = OWN_TEXT,
         hide_short_help = true,
     )]
@@ -46,7 +47,7 @@ pub struct NeedlePrompts {
     #[arg(long, value_name = "N", conflicts_with = "question")]
     pub samples: Option<usize>,
     /// Base seed of the prompts
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    #[arg(long, default_value_t = 0, value_parser = names::values::seed, hide_short_help = true)]
     pub seed: u64,
     /// Filler text instead of the embedded prose: a UTF-8 file or a folder of them; `noise`, a few sentences repeated;
     /// `needles`, only distractors
