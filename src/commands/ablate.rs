@@ -93,6 +93,7 @@ const FIGURES: [RunFigure; 5] = [
         pooling: "mean over prompts, paired with the untreated passes, 95 % intervals",
         table: &RunTable::made("", "", conditions_beside_flow),
         view: View::Forest {
+            down: "condition",
             panels: &[
                 Panel::titled("log-probability of the answer", &["answer_log_prob_change"]),
                 Panel::titled(ACCURACY.label, &["accuracy_change"]),
@@ -108,6 +109,7 @@ const FIGURES: [RunFigure; 5] = [
             "ratio of means over prompts: (treated - corrupted) / (clean - corrupted), 95 % intervals of the ratio",
         table: &CONDITIONS,
         view: View::Forest {
+            down: "condition",
             panels: &[Panel::titled("log-probability of the answer", &["recovered"])],
             x_label: "share recovered",
         },

@@ -1,10 +1,10 @@
 //! The command line of all commands; `difftool completions` and `difftool man`, which are made of it.
 
 use super::command::{Action, Command};
-use super::COMMANDS;
+use super::{commands, GROUPS};
 use anyhow::{Context as _, Result};
 use base::files;
-use base::terminal::quoted;
+use base::terminal::{quoted, wrapped};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, FromArgMatches as _};
 use std::fs;
@@ -27,7 +27,26 @@ pub fn command_line() -> clap::Command {
         .max_term_width(100)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands(COMMANDS.iter().map(|command| command.command_line()))
+        .subcommands(commands().map(Command::command_line))
+        .help_template(format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}",
+            listed()
+        ))
+}
+
+/// The commands by what they are for, as the help lists them.
+fn listed() -> String {
+    let width = commands().map(|command| command.name.len()).max().unwrap_or_default();
+    let mut list = String::new();
+    for (heading, commands) in &GROUPS {
+        list += &format!("{heading}:\n");
+        for Command { name, about, .. } in *commands {
+            list += &wrapped(&format!("  {name:<width$}  {about}"), &" ".repeat(width + 4));
+            list.push('\n');
+        }
+        list.push('\n');
+    }
+    list
 }
 
 /// The error with the flag that a word without one is for, in commands that have it: `--text notes.txt`, `--model diff`.

@@ -211,6 +211,8 @@ pub(super) fn talk(comparison: &Comparison) -> String {
     for (input, counts) in &comparison.inputs {
         let left_out = match (counts.errors, counts.missing) {
             (0, 0) => String::new(),
+            (0, missing) => format!("; left out: {missing} without a number"),
+            (errors, 0) => format!("; left out: {errors} that failed"),
             (errors, missing) => format!("; left out: {errors} that failed, {missing} without a number"),
         };
         lines.push(format!("{}: {} of {} records compared{left_out}", input.name, counts.kept, counts.records));

@@ -3,10 +3,10 @@
 //! The keys of an experiment file are the flags of its command, in the tables `[prompts]` and `[run]` or at its top.
 
 use super::command::{Command, Measuring};
+use super::commands;
 use super::measuring::MeasuringFlags;
 use super::models::OpenedModels;
 use super::shared::RunFlags;
-use super::COMMANDS;
 use crate::run::{Origin, Plan, Setups};
 use anyhow::Result;
 use base::bail_usage;
@@ -178,9 +178,9 @@ impl Visitor<'_> for CommandByName {
     }
 
     fn visit_str<E: serde::de::Error>(self, name: &str) -> Result<Self::Value, E> {
-        let mut known = COMMANDS.into_iter().filter_map(|command| Some((command, command.measuring()?)));
-        known.clone().find(|(command, _)| command.name == name).ok_or_else(|| {
-            let names: Vec<String> = known.by_ref().map(|(command, _)| format!("`{}`", command.name)).collect();
+        let known: Vec<Self::Value> = commands().filter_map(|command| Some((command, command.measuring()?))).collect();
+        known.iter().find(|(command, _)| command.name == name).copied().ok_or_else(|| {
+            let names: Vec<String> = known.iter().map(|(command, _)| format!("`{}`", command.name)).collect();
             E::custom(format!("unknown command `{name}`, expected one of {}", names.join(", ")))
         })
     }

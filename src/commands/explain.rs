@@ -3,7 +3,7 @@
 use super::claims::all_claims;
 use super::command::{Action, Command};
 use super::experiment::Experiment;
-use super::{run_tables, COMMANDS};
+use super::{commands, run_tables};
 use crate::results::compare::MetricName;
 use anyhow::Result;
 use base::bail_usage;
@@ -122,7 +122,7 @@ fn meanings(asked: &str) -> Result<Vec<Meaning>> {
         Meaning::new(table.id, "a table", meaning)
             .fact("printed by", format!("difftool show RUN --tables {}", table.id))
     }));
-    let commands = COMMANDS.into_iter().filter(|command| is_asked(command.name));
+    let commands = commands().filter(|command| is_asked(command.name));
     found.extend(
         commands.map(|of| {
             Meaning::new(of.name, "a command", of.about).fact("more", format!("difftool {} --help", of.name))
@@ -167,8 +167,8 @@ fn of_metric(metric: &Metric, region: Option<&str>) -> Result<Meaning> {
 
 /// The commands that record a metric by default. Claims have series of several.
 fn measured_by(metric: &Metric) -> Result<Vec<&'static str>> {
-    let mut commands = Vec::new();
-    for command in COMMANDS {
+    let mut names = Vec::new();
+    for command in commands() {
         if command.measuring().is_none() || command.name == super::claims::CLAIMS_COMMAND.name {
             continue;
         }
@@ -176,10 +176,10 @@ fn measured_by(metric: &Metric) -> Result<Vec<&'static str>> {
         let (plans, _) = Experiment::new(command, typed.flags, typed.run).plans()?;
         let mut measured = plans.iter().flat_map(|plan| &plan.measures).flat_map(|measure| measure.metrics());
         if measured.any(|measured| measured.name == metric.name) {
-            commands.push(command.name);
+            names.push(command.name);
         }
     }
-    Ok(commands)
+    Ok(names)
 }
 
 fn of_column(column: Column) -> Meaning {

@@ -6,10 +6,10 @@ use super::command::{Action, Command};
 use super::models::CTX_TOK;
 use super::shared::model_help;
 use crate::results::print::TextTable;
-use crate::results::table::{numbers, words, Cell, Table};
+use crate::results::table::{numbers, Cell, Table};
 use anyhow::{bail, Result};
 use base::bail_usage;
-use base::terminal::{escaped, quoted, stdout};
+use base::terminal::{escaped, quoted, stdout, wrapped};
 use clap::{Args, FromArgMatches as _};
 use engine::model::open::{self, LoadOptions, OpenedModel};
 use engine::model::{Audit, Checkpoint, ModelConfig};
@@ -126,10 +126,17 @@ fn as_json(name: &str, facts: Vec<Fact>) -> Value {
     all
 }
 
-fn table(name: &str, facts: &[Fact]) -> TextTable {
-    let rows = facts.iter().filter_map(|fact| Some(vec![Cell::words(fact.name), Cell::words(fact.words.as_ref()?)]));
-    TextTable::new(&Table::plain(vec![words("model"), words(name)], rows.collect()))
+/// The facts, a line each or several where one is longer.
+fn table(name: &str, facts: &[Fact]) -> String {
+    let width = facts.iter().map(|fact| fact.name.len()).max().unwrap_or_default() + GAP;
+    let line = |name: &str, words: &str| wrapped(&escaped(&format!("{name:<width$}{words}")), &" ".repeat(width));
+    let mut lines = vec![line("model", name)];
+    lines.extend(facts.iter().filter_map(|fact| Some(line(fact.name, fact.words.as_ref()?))));
+    lines.join("\n")
 }
+
+/// Blanks between the name of a fact and its words.
+const GAP: usize = 2;
 
 fn architecture(config: &ModelConfig) -> Vec<Fact> {
     let parameters = config.parameters();

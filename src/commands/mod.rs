@@ -53,41 +53,44 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use strum::VariantArray as _;
 
-/// All commands, in the order of the help.
-static COMMANDS: [&Command; 23] = [
-    &claims::CLAIMS_COMMAND,
-    &needle::NEEDLE,
-    &context::CONTEXT,
-    &shots::SHOTS,
-    &ratio::RATIO,
-    &heads::HEADS,
-    &heatmap::HEATMAP,
-    &explore::EXPLORE,
-    &quantize::QUANTIZE,
-    &ablate::ABLATE,
-    &outliers::OUTLIERS,
-    &nll::NLL,
-    &run::RUN,
-    &run::MERGE,
-    &compare::COMPARE,
-    &show::SHOW,
-    &report::REPORT,
-    &explain::EXPLAIN,
-    &inspect::INSPECT,
-    &prompt::PROMPT,
-    &train::TRAIN,
-    &cli::COMPLETIONS,
-    &cli::MAN,
+/// All commands by what they are for, in the order of the help.
+static GROUPS: [(&str, &[&Command]); 5] = [
+    (
+        "Ask models",
+        &[
+            &claims::CLAIMS_COMMAND,
+            &needle::NEEDLE,
+            &context::CONTEXT,
+            &shots::SHOTS,
+            &ratio::RATIO,
+            &heads::HEADS,
+            &heatmap::HEATMAP,
+            &explore::EXPLORE,
+            &quantize::QUANTIZE,
+            &ablate::ABLATE,
+            &outliers::OUTLIERS,
+            &nll::NLL,
+        ],
+    ),
+    ("Read results", &[&compare::COMPARE, &show::SHOW, &report::REPORT, &explain::EXPLAIN]),
+    ("Run experiments", &[&run::RUN, &run::MERGE]),
+    ("Models and prompts", &[&inspect::INSPECT, &prompt::PROMPT, &train::TRAIN]),
+    ("Shell", &[&cli::COMPLETIONS, &cli::MAN]),
 ];
+
+/// All commands, in the order of the help.
+fn commands() -> impl Iterator<Item = &'static Command> {
+    GROUPS.iter().flat_map(|(_, commands)| commands.iter().copied())
+}
 
 /// The command of a name.
 fn command(name: &str) -> Option<&'static Command> {
-    COMMANDS.into_iter().find(|command| command.name == name)
+    commands().find(|command| command.name == name)
 }
 
 /// All tables of runs.
 fn run_tables() -> impl Iterator<Item = &'static RunTable> {
-    let of_commands = COMMANDS.into_iter().filter_map(Command::measuring).flat_map(|measuring| measuring.tables);
+    let of_commands = commands().filter_map(Command::measuring).flat_map(|measuring| measuring.tables);
     of_commands.copied().chain(of_all_runs())
 }
 

@@ -83,9 +83,11 @@ pub(super) struct NllFlags {
 /// What `difftool nll` prints.
 fn screen(frame: &Frame) -> Screen {
     let table = nll_side_by_side(frame).map(|table| ScreenTable::of_run("Prediction of text", frame, table));
+    let has_hits = frame.found.tokens.0.iter().any(|scored| scored.tokens().any(|token| token.ar_hit));
+    let on_hits = has_hits.then(|| ar_hit_definition(frame) + ".");
     Screen {
         tables: table.into_iter().collect(),
-        notes: note_on_changes(frame).into_iter().chain([ar_hit_definition(frame) + "."]).collect(),
+        notes: note_on_changes(frame).into_iter().chain(on_hits).collect(),
         ..Screen::default()
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn screen(frame: &Frame) -> Screen {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{command_line, COMMANDS};
+    use super::super::{command_line, commands};
     use super::*;
     use crate::results::print::{chosen_text, screen_text, Tables};
     use crate::results::{About, RunConfig};
@@ -53,9 +53,7 @@ mod tests {
 
     #[test]
     fn what_is_next_is_a_command_for_the_models_of_the_run() {
-        for command in
-            COMMANDS.into_iter().filter_map(|command| command.measuring().map(|measuring| (command, measuring)))
-        {
+        for command in commands().filter_map(|command| command.measuring().map(|measuring| (command, measuring))) {
             let (command, measuring) = command;
             let models = ["runs/a b/diff".to_owned(), "diff".to_owned()];
             let next = measuring.next.words(&models);
@@ -70,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_run_without_records_has_a_screen_and_tables_in_every_command() {
-        let commands = COMMANDS.into_iter().filter(|command| command.measuring().is_some());
+        let commands = commands().filter(|command| command.measuring().is_some());
         for command in commands {
             for names in [&[][..], &["transformer"], &["transformer", "diff"]] {
                 let model = |name: &&str| ModelInfo { name: (*name).to_owned(), ..ModelInfo::default() };

@@ -36,8 +36,8 @@ pub(crate) enum View {
     Columns { down: &'static str, across: &'static str, scale: &'static str },
     /// A grid for each model of its layers and heads, and for each score of heads.
     Heads,
-    /// Changes with their intervals, a row for each condition and model.
-    Forest { panels: &'static [Panel], x_label: &'static str },
+    /// Changes with their intervals, a row for each value of a key and each model.
+    Forest { down: &'static str, panels: &'static [Panel], x_label: &'static str },
 }
 
 /// The key on the x axis, and its label.
@@ -83,7 +83,7 @@ impl RunFigure {
             View::Lines { over, panels } => rows.lines(over, panels, &heading)?,
             View::Grid { down, value } => rows.grid(down, value, &heading)?,
             View::Columns { down, across, scale } => rows.columns_grid(down, across, scale, &heading)?,
-            View::Forest { panels, x_label } => rows.forest(panels, x_label, &heading)?,
+            View::Forest { down, panels, x_label } => rows.forest(down, panels, x_label, &heading)?,
             View::Heads => rows.heads(&heading)?,
         };
         Ok(figure)
@@ -252,13 +252,19 @@ impl<'a> DrawnRows<'a> {
         lines
     }
 
-    fn forest(&self, panels: &[Panel], x_label: &str, heading: &FigureHeading<'_>) -> Result<Option<Figure>> {
-        let Some(condition) = self.place(Column::Condition.name()) else { return Ok(None) };
+    fn forest(
+        &self,
+        down: &str,
+        panels: &[Panel],
+        x_label: &str,
+        heading: &FigureHeading<'_>,
+    ) -> Result<Option<Figure>> {
+        let Some(down) = self.place(down) else { return Ok(None) };
         let mut drawn = Vec::new();
-        for part in self.parts(&self.other_keys(&[condition])) {
+        for part in self.parts(&self.other_keys(&[down])) {
             for panel in panels {
                 for column in self.columns(*panel) {
-                    let rows = self.forest_rows(&part, condition, column.place);
+                    let rows = self.forest_rows(&part, down, column.place);
                     let unit = column.label.unit;
                     let title = joined(panel.title, &part.title);
                     drawn.extend((!rows.is_empty()).then_some(ForestPanel { title, unit, rows }));
@@ -268,11 +274,11 @@ impl<'a> DrawnRows<'a> {
         (!drawn.is_empty()).then(|| forest(&drawn, heading, x_label)).transpose()
     }
 
-    /// A row for each condition and model that has a change; the models of one condition next to each other.
-    fn forest_rows(&self, part: &Part<'_>, condition: usize, value: usize) -> Vec<ForestRow> {
+    /// A row for each value of a key and each model that has a change; the models of one value next to each other.
+    fn forest_rows(&self, part: &Part<'_>, down: usize, value: usize) -> Vec<ForestRow> {
         let mut rows = Vec::new();
-        for label in distinct(part.rows.iter().map(|row| self.name(condition, row))) {
-            for row in part.rows.iter().filter(|row| self.name(condition, row) == label) {
+        for label in distinct(part.rows.iter().map(|row| self.name(down, row))) {
+            for row in part.rows.iter().filter(|row| self.name(down, row) == label) {
                 let Some(difference) = point_of(&row[value]) else { continue };
                 rows.push(ForestRow {
                     label: label.clone(),

@@ -120,12 +120,14 @@ pub(crate) fn differences(rows: &[Row], groups: &[Column], detail: Detail) -> Op
         table = table.column(key_column(group).named(group.name()), |row| group_cell(row, group));
     }
     let several_levels = rows.iter().any(|row| row.level != rows[0].level);
+    // Several questions of a prompt.
+    let has_more_cases = rows.iter().any(|row| row.difference.cases != row.difference.n);
     let has_seeds = rows.iter().any(|row| row.difference.seeds.is_some());
     table
         .column_if(several_levels, words("of").key(), |row| Cell::words(row.level.name()))
         .column_if(has_seeds, basis("seed"), |row| Cell::optional(row.difference.seeds))
         .column(basis("prompt").named("n"), |row| Cell::count(row.difference.n))
-        .column_if(is_full, basis("case"), |row| Cell::count(row.difference.cases))
+        .column_if(is_full && has_more_cases, basis("case"), |row| Cell::count(row.difference.cases))
         .column_if(is_full, numbers("baseline"), |row| mean(row, Some(row.difference.mean_baseline)))
         .column_if(is_full, numbers("other"), |row| mean(row, Some(row.difference.mean_other)))
         .column(numbers("change [95 %]").named("diff"), difference_cell)

@@ -447,5 +447,5 @@ pub(crate) fn note_on_condition(frame: &Frame, condition: &str) -> Option<String
         parts.push(format!("{} {}", frame.short_name(model), cell.line()));
     }
     let at = frame.condition_words(condition);
-    (!parts.is_empty()).then(|| format!("At {at}, less {}: {}.", frame.short_name(first), parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("At {at}, less {}, in points: {}.", frame.short_name(first), parts.join(", ")))
 }

@@ -298,7 +298,7 @@ catalogue! {
         .from("Pearson").by_region().headline();
 
     GIVES_LOG_ODDS = metric("gives_log_odds", "{} gives, log-odds",
-        "The same of the log-odds of the answer, log P - log (1 - P), which go on where P is next to 1.").unit("nats").by_region();
+        "Log-odds of the answer, log P - log (1 - P), less those of the text without the segment. They go on where P is next to 1.").unit("nats").by_region();
     GIVES_SPREAD = metric("gives_spread", "spread of {}",
         "Standard deviation over orders of the text of what a segment gives.").unit("nats").by_region().positive();
     ALONE = metric("alone", "{} alone",

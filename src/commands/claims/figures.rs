@@ -1,19 +1,35 @@
 //! The figures of claims: what each is about, by what it may depend on.
 
 use super::super::nll::POSITIONS;
+use super::judge::{findings, Finding};
+use super::list::Better;
+use super::tables::short_verdict;
 use crate::figures::{Over, Panel, RunFigure, View};
 use crate::results::run_table::{number_table_of, RunTable};
-use crate::results::table::Table;
+use crate::results::table::{key_column, numbers, words, Cell, Table, TableRows};
 use crate::results::Frame;
 use names::metric::{
     ACCURACY, ANSWER_REGION, MAP_COSINE, MAP_COSINE_CHANCE, NOISE_ABS, NOISE_OUT, NOISE_SIGNED, SAID_NUMBER, SHARE_ABS,
     SHARE_OUT, SHARE_SIGNED,
 };
 use names::{Column, Cut, Value};
+use stats::Interval;
 
 const POOLING: &str = "mean over prompts";
 
-pub(super) const FIGURES: [RunFigure; 8] = [
+pub(super) const FIGURES: [RunFigure; 9] = [
+    RunFigure {
+        file: "claims",
+        title: "The paper's claims",
+        subtitle: "changes from the standard model [95 %], to the right as the paper says, and verdicts; in parentheses: exploratory",
+        pooling: POOLING,
+        table: &RunTable::made("", "", all_claims),
+        view: View::Forest {
+            down: "claim",
+            panels: &[Panel::of(&[IN_INTEREST])],
+            x_label: "change, in smallest changes of interest",
+        },
+    },
     answers_by_depth("answers", "Answers of needles, two asked for", &RunTable::made("", "", of_answers)),
     RunFigure {
         file: "attention",
@@ -74,6 +90,35 @@ pub(super) const FIGURES: [RunFigure; 8] = [
         },
     },
 ];
+
+/// The column of changes of claims over what is of interest.
+const IN_INTEREST: &str = "change";
+
+/// The change of each claim in multiples of the smallest one that is of interest, positive where it is as the paper says.
+fn all_claims(frame: &Frame) -> Option<Table> {
+    let findings: Vec<Finding<'_>> = findings(frame).into_iter().flatten().collect();
+    let drawn: Vec<&Finding<'_>> = findings.iter().filter(|finding| !finding.claim.is_detail).collect();
+    TableRows::of(&drawn)
+        .column(words("claim").key(), |finding| Cell::words(finding.claim.title()))
+        .column(key_column(Column::Model), |finding| Cell::words(finding.model))
+        .column(numbers("").named(IN_INTEREST), |finding| in_interest(finding))
+        .noted("")
+        .with_rows()
+}
+
+fn in_interest(finding: &Finding<'_>) -> Cell {
+    let interest = finding.interest();
+    let Some(change) = finding.change.as_ref().filter(|_| interest > 0.0) else { return Cell::none() };
+    let sign = if finding.claim.better == Better::Lower { -1.0 } else { 1.0 };
+    let scaled = |x: f64| sign * x / interest;
+    let interval = change.interval().map(|Interval { lo, hi }| {
+        let [one, other] = [scaled(lo), scaled(hi)];
+        Interval { lo: one.min(other), hi: one.max(other) }
+    });
+    let shown = Cell::difference(finding.kind(), change);
+    let text = format!("{}  {}", shown.line(), short_verdict(finding));
+    Cell { exact: Some(scaled(change.diff)), interval, ..Cell::words(text) }
+}
 
 /// The accuracy of needle prompts by depth.
 const fn answers_by_depth(file: &'static str, title: &'static str, table: &'static RunTable) -> RunFigure {

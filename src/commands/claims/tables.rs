@@ -46,7 +46,7 @@ fn shared(frame: &Frame, of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
     shared
 }
 
-/// `T2 more of 6 needles`, and below it `     by |a|` for a second reading.
+/// `T2 more answers`, and below it `     by |a|` for a second reading.
 fn label(claim: &Claim) -> String {
     if claim.is_second {
         format!("     {}", claim.label)
@@ -80,13 +80,13 @@ fn change(finding: &Finding<'_>) -> Cell {
 const WITH_PAPER: usize = 2;
 
 /// The verdict in a short word, in parentheses where the claim is exploratory.
-fn short_verdict(finding: &Finding<'_>) -> Cell {
+pub(super) fn short_verdict(finding: &Finding<'_>) -> String {
     let verdict = finding.verdict();
     let is_finding = !matches!(verdict, ClaimVerdict::ByConstruction | ClaimVerdict::NotMeasurable);
     if is_finding && !finding.is_primary {
-        Cell::words(format!("({})", verdict.short()))
+        format!("({})", verdict.short())
     } else {
-        Cell::words(verdict.short())
+        verdict.short().to_owned()
     }
 }
 
@@ -102,7 +102,7 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>
     for (model, findings) in models.iter().zip(of_models) {
         table = table
             .column(numbers(model), |&at| change(&findings[at]))
-            .column(words("").named("verdict"), |&at| short_verdict(&findings[at]));
+            .column(words("").named("verdict"), |&at| Cell::words(short_verdict(&findings[at])));
     }
     table.table("claims", "", "")
 }
@@ -292,17 +292,14 @@ fn command(frame: &Frame, claim: &Claim) -> String {
 /// A chapter of a page for each claim, with each figure once.
 fn chapters(frame: &Frame, of_models: &[Vec<Finding<'_>>]) -> Vec<Chapter> {
     let mut chapters: Vec<Chapter> = Vec::new();
-    let mut label = "";
     for (at, claim) in flags(frame).claims().into_iter().enumerate() {
-        label = if claim.is_second { label } else { claim.label };
-        let reading = if claim.is_second { format!(", {}", claim.label) } else { String::new() };
         let mut paragraphs = vec![claim.says.to_owned(), format!("Here: {}", claim.reading)];
         paragraphs.extend(of_models.iter().map(|findings| sentence(frame, &findings[at])));
         paragraphs.push(format!("The verdict does not say: {}", claim.unsaid));
         let figure = if claim.figure.is_empty() { claim.series } else { claim.figure };
         let is_drawn = chapters.iter().any(|chapter| chapter.figure == Some(figure));
         chapters.push(Chapter {
-            title: format!("{}: {label}{reading}", claim.id),
+            title: claim.title(),
             paragraphs,
             command: command(frame, claim),
             figure: Some(figure).filter(|_| !is_drawn),

@@ -137,7 +137,9 @@ impl Layout {
 
     /// The changes of some metrics: a row each, or a part each if there are further rows.
     fn table(&self, rows: &[Row], metrics: &[String]) -> Option<Table> {
-        let corner = if let [only] = metrics { only.as_str() } else { "" };
+        // A row without words of its own has those of its metric.
+        let has_words = rows.iter().any(|row| !self.label(row).is_empty());
+        let corner = if let ([only], true) = (metrics, has_words) { only.as_str() } else { "" };
         let mut table = ModelRows::new(corner, self.columns());
         for metric in metrics {
             let of_metric: Vec<&Row> = rows.iter().filter(|row| of_metric(row, metric)).collect();

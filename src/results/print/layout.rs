@@ -141,11 +141,28 @@ impl TextTable {
     }
 }
 
-/// Breaks a heading into lines of at most `width` characters: after blanks and the marks within names, or anywhere.
+/// Breaks a heading into lines of at most `width` characters: after blanks and the marks within names, or anywhere; not within the
+/// brackets of a level.
 fn broken(heading: &str, width: usize) -> Vec<Cow<'_, str>> {
-    let separator = WordSeparator::Custom(|text| Box::new(text.split_inclusive([' ', '-', '_', '/']).map(Word::from)));
+    let separator = WordSeparator::Custom(|text| Box::new(parts_of(text).into_iter()));
     let options = Options::new(width).word_separator(separator).word_splitter(WordSplitter::NoHyphenation);
     textwrap::wrap(heading, options)
+}
+
+/// The parts of a heading that stay on one line.
+fn parts_of(heading: &str) -> Vec<Word<'_>> {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    let mut in_brackets = false;
+    for (at, c) in heading.char_indices() {
+        in_brackets = if in_brackets { c != ']' } else { c == '[' };
+        if !in_brackets && matches!(c, ' ' | '-' | '_' | '/') {
+            parts.push(Word::from(&heading[from..=at]));
+            from = at + 1;
+        }
+    }
+    parts.push(Word::from(&heading[from..]));
+    parts
 }
 
 impl fmt::Display for TextTable {
@@ -212,6 +229,12 @@ T2                            100                +10.5";
         assert_eq!(laid_out(columns.clone(), &rows, 54), whole);
         assert_eq!(laid_out(columns.clone(), &rows, 53), broken.join("\n"));
         assert!(laid_out(columns, &rows, 28).contains("org_of_mine/diff-8B\n"), "where blocks are needed, whole");
+    }
+
+    #[test]
+    fn a_level_in_brackets_stays_on_one_line() {
+        assert_eq!(broken("change [95 %]", 11), ["change", "[95 %]"]);
+        assert_eq!(broken("wins/ties/losses", 11), ["wins/ties/", "losses"]);
     }
 
     #[test]

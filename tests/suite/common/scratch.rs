@@ -66,12 +66,12 @@ pub(crate) fn difftool(folder: impl AsRef<Path>, args: impl Words) -> Command {
     command
 }
 
-/// The commands that `difftool --help` lists, without `help` itself.
+/// The commands that `difftool --help` lists in groups, between the usage and the options.
 pub(crate) fn commands() -> Vec<String> {
     let help = printed(&mut difftool(".", "--help"));
-    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let listed = help.split("Usage: ").nth(1).unwrap().split("Options:\n").next().unwrap();
     let names = listed.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    names.filter(|name| !["", "help"].contains(name)).map(str::to_owned).collect()
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 /// The commands whose help lists all of these flags.
