@@ -11,11 +11,11 @@
 //! | `quantize`, `ablate` | `quantize`, `treatments`, `patching` |
 //! | `outliers` | `outliers` |
 //! | `run`, `merge` | `resume` |
-//! | `compare` | `compare`, `compare_replicates`, `compare_tables` |
-//! | `report`, `show` | `report`, `measuring` |
+//! | `compare` | `compare` (and `properties` in it), `compare_replicates`, `compare_tables` |
+//! | `report`, `show` | `report` (and `explorers` in it), `measuring` |
 //! | `inspect` | `folders`, `models`, `screens` |
 //! | `prompt` | `prompt` |
-//! | `train` | `train`, `train_seeds`, `specs` (the specs that come with it), `files` (signals, full disks) |
+//! | `train` | `train` (and `starts` in it), `train_seeds`, `specs` (the specs that come with it), `files` (signals, full disks) |
 //! | `completions`, `man` | `terminal`, `package` |
 //!
 //! | part | files |

@@ -475,11 +475,11 @@ mod tests {
             let found = findings(&frame).remove(0);
             let finding = found.iter().find(|finding| finding.claim.label == "more answers").unwrap();
             let change = finding.change.as_ref().unwrap();
-            (finding.is_primary, change.p_adjusted.unwrap() / change.p.unwrap())
+            (finding.is_primary, (change.p_adjusted.unwrap() / change.p.unwrap()).round() as usize)
         };
-        assert_eq!(of(&["T2"]), (true, 1.0));
-        assert_eq!(of(&["T2", "T3", "F3"]), (true, 3.0));
-        assert_eq!(of(&["T3", "F3"]), (false, (CLAIMS.len() - 2) as f64));
+        assert_eq!(of(&["T2"]), (true, 1));
+        assert_eq!(of(&["T2", "T3", "F3"]), (true, 3));
+        assert_eq!(of(&["T3", "F3"]), (false, CLAIMS.len() - 2));
     }
 
     #[test]

@@ -21,7 +21,8 @@ pub(super) fn screen(frame: &Frame) -> Screen {
     let table = side_by_side(standard, others, &of_models);
     let mut notes = in_short(frame, &names, &of_models);
     notes.extend(note_on_seeds(frame));
-    notes.extend(note_on_pair(frame));
+    let on_models: Vec<String> = about_what(frame).into_iter().chain(note_on_pair(frame)).collect();
+    notes.extend((!on_models.is_empty()).then(|| on_models.join(" ")));
     Screen {
         tables: vec![ScreenTable { title: "The paper's claims".to_owned(), shared: shared(frame, &of_models), table }],
         notes,
@@ -107,23 +108,19 @@ fn side_by_side(standard: &str, models: &[String], of_models: &[Vec<Finding<'_>>
     table.table("claims", "", "")
 }
 
-/// The numbers of verdicts on each model, what they are of, and why claims are not measurable.
+/// The numbers of verdicts on the primary claims of each model, what they are of, and why claims are not measurable.
 fn in_short(frame: &Frame, names: &[String], of_models: &[Vec<Finding<'_>>]) -> Vec<String> {
-    let mut primary = Vec::new();
-    let mut exploratory = Vec::new();
+    let mut counts = Vec::new();
     let mut reasons = Vec::new();
     for (name, findings) in names.iter().zip(of_models) {
-        primary.push(format!("{name} {}", counted(findings, true)));
-        exploratory.push(format!("{name} {}", counted(findings, false)));
+        counts.push(format!("{name} {}", counted(findings)));
         for finding in findings.iter().filter(|finding| finding.change.is_none()) {
             reasons.push(format!("{name}, {}: not measurable, {}.", finding.claim.id, finding.why));
         }
     }
-    let named = flags(frame).primary.join(", ");
-    let mut notes = vec![
-        format!("Yes, no, neither, of the primary claims ({named}): {}.", primary.join("; ")),
-        format!("Of exploratory ones, in (): {}.{}", exploratory.join("; "), about_what(frame)),
-    ];
+    let primary = flags(frame).primary.join(", ");
+    let counts = counts.join("; ");
+    let mut notes = vec![format!("Yes, no, neither of {primary}: {counts}. Others in ().")];
     let verdicts: Vec<ClaimVerdict> = of_models.iter().flatten().map(Finding::verdict).collect();
     if verdicts.contains(&ClaimVerdict::ByConstruction) {
         notes.push("given: it follows from how the model was made, from the function of another.".to_owned());
@@ -132,25 +129,26 @@ fn in_short(frame: &Frame, names: &[String], of_models: &[Vec<Finding<'_>>]) -> 
     notes
 }
 
-/// How many claims are supported, how many contradicted, and how many neither: `3, 1, 2`.
-fn counted(findings: &[Finding<'_>], is_primary: bool) -> String {
-    let family: Vec<&Finding<'_>> = findings.iter().filter(|finding| finding.is_primary == is_primary).collect();
-    let count = |wanted| family.iter().filter(|finding| finding.verdict() == wanted).count();
+/// How many primary claims are supported, how many contradicted, and how many neither: `1, 0, 2`.
+fn counted(findings: &[Finding<'_>]) -> String {
+    let primary: Vec<&Finding<'_>> = findings.iter().filter(|finding| finding.is_primary).collect();
+    let count = |wanted| primary.iter().filter(|finding| finding.verdict() == wanted).count();
     let supported = count(ClaimVerdict::Supported);
     let contradicted = count(ClaimVerdict::Contradicted);
-    format!("{supported}, {contradicted}, {}", family.len() - supported - contradicted)
+    format!("{supported}, {contradicted}, {}", primary.len() - supported - contradicted)
 }
 
 /// Fewest training seeds from which a verdict is on an architecture.
 const SEEDS_OF_ARCHITECTURE: usize = 5;
 
 /// What verdicts are on: these weights, unless there are several training seeds.
-fn about_what(frame: &Frame) -> String {
-    let seeds = training_seeds(frame);
-    match seeds.len() {
-        0 => " One training each.".to_owned(),
-        n if n < SEEDS_OF_ARCHITECTURE => format!(" {n} seeds: of these weights; of an architecture from 5 on."),
-        _ => String::new(),
+fn about_what(frame: &Frame) -> Option<String> {
+    match training_seeds(frame).len() {
+        0 => Some("One training each.".to_owned()),
+        n if n < SEEDS_OF_ARCHITECTURE => {
+            Some(format!("{n} seeds: verdicts on these weights, on an architecture from {SEEDS_OF_ARCHITECTURE} on."))
+        }
+        _ => None,
     }
 }
 
