@@ -31,12 +31,29 @@ def run(command, out=None, **flags):
         folder.parent.mkdir(parents=True, exist_ok=True)
         flags.setdefault("data", f"{folder}.npz")
     arguments = [command] if resumed else [command, f"--out={folder}"]
+    return Run(folder, _call(*arguments, *_words(flags)), flags.get("data"), kept)
+
+
+def compare(*runs, **flags):
+    """The rows of `difftool compare`: changes with their intervals and verdict, of run folders, runs or files of results."""
+    inputs = [run.folder if isinstance(run, Run) else run for run in runs]
+    rows = json.loads(_call("compare", "--json", *_words(flags), "--", *inputs))["rows"]
+    return _frame([{**row.pop("group"), **row} for row in rows])
+
+
+def inspect(model, **flags):
+    """What `difftool inspect` says of a model: architecture, lambda by layer, and memory in bytes."""
+    return json.loads(_call("inspect", "--json", *_words(flags), "--", model))
+
+
+def _words(flags):
+    words = []
     for name, given in flags.items():
         for value in [given] if isinstance(given, (str, bytes)) or not hasattr(given, "__iter__") else given:
             if value is not None and value is not False:
                 # One word each: a value that begins with a dash is no flag.
-                arguments.append("--" + name.replace("_", "-") + ("" if value is True else f"={value}"))
-    return Run(folder, _call(*arguments), flags.get("data"), kept)
+                words.append("--" + name.replace("_", "-") + ("" if value is True else f"={value}"))
+    return words
 
 
 class Run:

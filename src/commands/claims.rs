@@ -19,13 +19,13 @@ use anyhow::Result;
 use base::bail_usage;
 use base::spec_file::flag_defaults;
 use clap::{Args, ValueEnum};
-use difficulty::Difficulty;
 use engine::model::open;
 use figures::FIGURES;
 use list::{Claim, CLAIMS};
 use names::values::TokenRange;
 use names::{distinct, Replicates, SEED_FOLDERS};
 use serde::{Deserialize, Serialize};
+use series::Difficulty;
 use tables::{screen, CLAIMS_TABLE, READINGS};
 
 /// Usual length of prompts and windows, in tokens.

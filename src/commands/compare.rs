@@ -149,8 +149,12 @@ fn draw(comparison: &Comparison, args: &Compare, path: &Path) -> Result<()> {
         None => "paired differences · means over prompts · whiskers: 95 % intervals".to_owned(),
     };
     let x_label = format!("difference from {}", baselines.join(", "));
-    forest(&panels, &FigureHeading { title: &title, subtitle: &subtitle, page: args.page.page() }, &x_label)?
-        .save(path, &figure_recipe(comparison)?)
+    forest(
+        &panels,
+        &FigureHeading { title: &title, subtitle: &subtitle, page: args.page.page(), ..FigureHeading::default() },
+        &x_label,
+    )?
+    .save(path, &figure_recipe(comparison)?)
 }
 
 /// The command that draws the figure.

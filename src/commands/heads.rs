@@ -46,7 +46,7 @@ pub(super) struct HeadsFlags {
 fn screen(frame: &Frame) -> Screen {
     let table =
         by_role(frame).map(|table| ScreenTable::of_run("Strongest head of each role (its score)", frame, table));
-    let note = "Heads as LAYER.HEAD, counted from 0. Retrieval heads: a retrieval score above 0.1.";
+    let note = "Heads as LAYER.HEAD, from 0. Retrieval heads: a retrieval score above 0.1.";
     let notes = [note.to_owned()].into_iter().chain(note_on_agreement(frame)).collect();
     Screen { tables: table.into_iter().collect(), notes, ..Screen::default() }
 }

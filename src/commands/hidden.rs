@@ -1,12 +1,45 @@
 //! What hiding regions costs, as screens show it.
 
+use crate::figures::{Panel, RunFigure, View};
+use crate::results::run_table::{number_table, RunTable};
 use crate::results::screen::{ModelRows, ScreenTable};
-use crate::results::table::{unsigned_zero, Cell};
+use crate::results::table::{unsigned_zero, Cell, Table};
 use crate::results::{of_model, under, Estimate, Frame, Setting, Verdict};
-use names::metric::{HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
+use names::metric::{ACCURACY, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
+use names::Column;
 
 /// The regions, and what rows call them: noise, and below it its parts.
 const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "other needles"), ("filler", "prose")];
+
+/// What hiding regions changes, as a forest.
+pub(super) const HIDDEN_FOREST: RunFigure = RunFigure {
+    file: "hidden",
+    title: "What hiding a part of the prompt changes",
+    subtitle: "hidden from the rows that predict the answer; whiskers: 95 % intervals",
+    pooling: "mean over prompts, paired with the untreated passes",
+    table: &RunTable::made("", "", in_words),
+    view: View::Forest {
+        down: "region",
+        panels: &[
+            Panel::titled("log-probability of the answer", &[HIDDEN_LOG_PROB.name]),
+            Panel::titled(ACCURACY.label, &[HIDDEN_ACCURACY.name]),
+        ],
+        x_label: "difference from the untreated passes",
+    },
+};
+
+/// The changes by region, whose names are those of screens.
+fn in_words(frame: &Frame) -> Option<Table> {
+    let numbers = [HIDDEN_LOG_PROB.overall(), HIDDEN_ACCURACY.overall()];
+    let mut table = number_table(frame, &numbers, &[Column::Region])?;
+    let place = table.place(Column::Region.name())?;
+    let words_of = |row: &[Cell]| ROWS.iter().find(|(region, _)| *region == row[place].text).map(|(_, words)| *words);
+    table.rows.retain(|row| words_of(row).is_some());
+    for row in &mut table.rows {
+        row[place] = Cell::optional_words(words_of(row));
+    }
+    Some(table)
+}
 
 /// The sentence on the table, where there is one.
 pub(super) fn note_on_hidden(frame: &Frame) -> Option<String> {

@@ -1,7 +1,7 @@
 //! `difftool needle`: does the model find the needle, and where did its attention go?
 
 use super::command::{read, typed, Action, Command, Measuring, Next};
-use super::hidden::{hidden, note_on_hidden};
+use super::hidden::{hidden, note_on_hidden, HIDDEN_FOREST};
 use super::measuring::MeasuringFlags;
 use super::models::{OpenedModels, CTX_TOK};
 use super::shared::{Measured, RunFlags};
@@ -126,7 +126,7 @@ fn absent(frame: &Frame) -> Option<ScreenTable> {
     frame.cities.iter().any(|cities| cities == "absent").then(|| table.table(frame))?
 }
 
-const FIGURES: [RunFigure; 5] = [
+const FIGURES: [RunFigure; 6] = [
     RunFigure {
         file: "accuracy",
         title: "Needle retrieval: accuracy",
@@ -152,6 +152,7 @@ const FIGURES: [RunFigure; 5] = [
         view: View::Grid { down: "depth_pct", value: NOISE_OUT.name },
     },
     REGIONS,
+    HIDDEN_FOREST,
     RunFigure {
         file: "length",
         title: "Length of the prompt",

@@ -78,7 +78,8 @@ impl RunFigure {
         let Some(table) = self.table.filled(frame) else { return Ok(None) };
         let subtitle = &joined(self.subtitle, caption);
         let rows = DrawnRows::of(frame, &table);
-        let heading = FigureHeading { title: self.title, subtitle, page };
+        let models: Vec<String> = frame.models.iter().map(|model| frame.short_name(model)).collect();
+        let heading = FigureHeading { title: self.title, subtitle, page, models: &models };
         let figure = match self.view {
             View::Lines { over, panels } => rows.lines(over, panels, &heading)?,
             View::Grid { down, value } => rows.grid(down, value, &heading)?,
@@ -244,9 +245,9 @@ impl<'a> DrawnRows<'a> {
                     .filter_map(|row| Some((place_of(row)?, point_of(&row[column.place])?)))
                     .collect();
                 points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                let name = self.frame.short_names.shortened(model);
-                let name = if columns.len() > 1 { format!("{name}, {}", column.label) } else { name };
-                lines.extend((!points.is_empty()).then(|| Line::new(name, points)));
+                let series = self.frame.short_name(model);
+                let name = if columns.len() > 1 { format!("{series}, {}", column.label) } else { series.clone() };
+                lines.extend((!points.is_empty()).then(|| Line::new(name, points).of(&series)));
             }
         }
         lines

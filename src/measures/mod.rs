@@ -26,6 +26,7 @@ mod answer;
 mod context;
 mod fidelity;
 mod generation;
+mod key_weights;
 mod lambda;
 mod list;
 mod map;

@@ -1,6 +1,6 @@
 //! The control of the agreement of a head's two maps: the cosine of its first map and the second maps of the other heads of its layer. Maps of one layer read the same keys, so that any two agree more than permuted keys do.
 
-use super::premise::{has_region, KeyWeights, NOISE};
+use super::key_weights::KeyWeights;
 use super::target::TargetSummary;
 use engine::attention::AttentionRow;
 use names::{HeadPlace, Region};
@@ -20,7 +20,7 @@ pub struct NoiseRows {
 impl TargetSummary for NoiseRows {
     fn add(&mut self, row: &AttentionRow<'_>, regions: &[(Region, Range<usize>)]) {
         let &[first, second] = row.maps else { return };
-        let noise = regions.iter().filter(|(region, _)| has_region(NOISE, *region));
+        let noise = regions.iter().filter(|(region, _)| Region::NOISE.contains(region));
         let keys = KeyWeights::of(noise.map(|(_, range)| range.clone()), row.first_visible, [first, second]);
         self.weights += keys.len();
         if self.weights <= MOST_WEIGHTS {

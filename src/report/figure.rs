@@ -6,7 +6,7 @@ use anyhow::Result;
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
 use names::Column;
-use plot::{forest, FigureHeading, Page, SavedFigure};
+use plot::{forest, FigureHeading, SavedFigure};
 use std::path::Path;
 
 /// A PNG file.
@@ -27,7 +27,7 @@ impl ReportFigure {
     pub(super) fn forest(rows: &[Row], groups: &[Column]) -> Option<Self> {
         rows.iter().find(|row| row.difference.interval().is_some())?;
         let title = "Differences on the same prompts, with 95 % intervals";
-        let heading = FigureHeading { title, subtitle: "other less baseline", page: Page::default() };
+        let heading = FigureHeading { title, subtitle: "other less baseline", ..FigureHeading::default() };
         let figure = forest(&panels_of_rows(rows, groups), &heading, "difference").ok()?;
         let bytes = figure.png(&[("Title".to_owned(), title.to_owned())]).ok()?;
         Some(Self { file: "differences".to_owned(), saved: SavedFigure::parse(bytes).ok()? })

@@ -1,9 +1,9 @@
 //! What is checked before a run begins: that its prompts can be made, that the models have what it names, and that it fits into
 //! memory.
 
-use super::reference::resolver;
-use super::series::parallel_prompts;
+use super::setup::longest;
 use super::{MapsOfOnePrompt, Plan, Setup};
+use crate::treatments::Resolver;
 use anyhow::Result;
 use base::bail_usage;
 use base::memory::{check_fits, size_name};
@@ -110,7 +110,7 @@ fn check_conditions(setup: &Setup, model: &Model) -> Result<()> {
         }
     }
     let is_text = matches!(setup.grid, Grid::Text(_));
-    setup.conditions.iter().try_for_each(|condition| resolver(model).check(condition, is_text))
+    setup.conditions.iter().try_for_each(|condition| Resolver::of(model).check(condition, is_text))
 }
 
 /// Checks that the passes fit into the memory that the weights leave, with answers in so many rows. Returns the bound on it, in bytes.
@@ -181,7 +181,7 @@ fn pass_bytes(setup: &Setup, prompts: &[PlannedPrompt], answer_rows: usize) -> u
         widest = widest.max(model.transformer.expanded_bytes() + pass);
         maps += full_map_bytes(setup, config, ctx_tok);
     }
-    let passes = parallel_prompts(setup).min(prompts.len()) as u64;
+    let passes = setup.parallel_prompts().min(prompts.len()) as u64;
     (passes * widest).saturating_add(maps).saturating_add(USUAL_BYTES)
 }
 
@@ -206,11 +206,6 @@ const USUAL_BYTES: u64 = 96 << 20;
 
 /// Bytes of an element of a matrix that is written token by token: as it is collected, and as it is written.
 const FULL_BIN_BYTES: u64 = 8;
-
-/// Tokens of the longest prompt.
-pub(super) fn longest(prompts: &[PlannedPrompt]) -> usize {
-    prompts.iter().map(|prompt| prompt.spec.ctx_tok()).max().unwrap_or(0)
-}
 
 /// The depth of the controlled needle if it misses the requested depth by more than [`DEPTH_TOLERANCE_PCT`].
 fn missed_depth(prompt: &Prompt, ctx_tok: usize) -> Option<MissedDepth> {

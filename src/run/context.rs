@@ -1,7 +1,7 @@
 //! What segments of a text give the answer: passes over the text without them. Each begins at its segment, with the keys and values of
 //! the pass over the whole text before.
 
-use super::prompt_run::PromptRun;
+use super::prompt::PromptRun;
 use super::starts::most_at_once;
 use super::Setup;
 use crate::measures::{AnswerScore, ContextScores, GroupScores, SegmentScores, NOTABLE_NATS};

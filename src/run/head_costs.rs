@@ -1,7 +1,8 @@
 //! What each head costs: the change of the answer's log-probability with the head's mean output in the rows of answers, exactly, on
 //! prompts on which nothing else is measured.
 
-use super::passes::{results, PromptResult};
+use super::passes::results;
+use super::prompt::PromptResult;
 use super::{PassOptions, Plan, Setup};
 use crate::measures::AnswerMeasure;
 use crate::results::record::Record;

@@ -1,9 +1,8 @@
 //! What a region costs: the scores of answers whose rows do not see it.
 
-use super::reference::resolver;
 use super::starts::most_at_once;
 use crate::measures::HiddenScores;
-use crate::treatments::{PromptFindings, Reference};
+use crate::treatments::{PromptFindings, Reference, Resolver};
 use anyhow::Result;
 use engine::attention::{Prefix, Stream};
 use engine::model::open::Model;
@@ -22,7 +21,7 @@ pub(super) fn hidden_scores(model: &Model, prompt: &Prompt, prefix: Option<&Pref
     if prompt.queries.is_empty() {
         return Ok(Vec::new());
     }
-    let resolver = resolver(model);
+    let resolver = Resolver::of(model);
     let reference = Reference::default();
     let findings = PromptFindings::default();
     let mut regions = Vec::new();

@@ -1,6 +1,6 @@
 //! Maps of one prompt: those that `heatmap` draws and `explore` writes, and their measures.
 
-use super::prompt_run::PromptRun;
+use super::prompt::PromptRun;
 use super::reference::bringers;
 use super::{check, MapsOfOnePrompt, Setup};
 use crate::explore::{agreements, ExploreMeasure, KnownHeads, Resolution};

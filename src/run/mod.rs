@@ -15,6 +15,7 @@ mod outputs;
 mod passes;
 mod patching;
 mod plan;
+mod prompt;
 mod prompt_run;
 mod reference;
 mod series;

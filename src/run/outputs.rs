@@ -92,7 +92,7 @@ impl Run {
 
     /// The heading of a figure.
     pub fn heading<'a>(&self, title: &'a str, subtitle: &'a str) -> FigureHeading<'a> {
-        FigureHeading { title, subtitle, page: self.style.page }
+        FigureHeading { title, subtitle, page: self.style.page, models: &[] }
     }
 
     /// Saves a figure with its recipe in every format; `name` has no extension.

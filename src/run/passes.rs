@@ -2,14 +2,14 @@
 
 use super::context::with_answer;
 use super::identity::identity;
-use super::prompt_run::PromptRun;
+use super::prompt::{PromptResult, PromptRun};
 use super::Setup;
-use crate::measures::{Measure, MeasureData, PassKey};
-use crate::results::record::{Identity, Measurement, Record};
+use crate::measures::Measure;
+use crate::results::record::{Measurement, Record};
 use engine::attention::Prefix;
 use names::metric::CELL;
 use std::sync::Arc;
-use text::{PlannedPrompt, Prompt};
+use text::PlannedPrompt;
 
 /// Runs all passes over prompts that begin alike: every model under every condition.
 pub(super) fn results(setup: &Setup, prompts: &[PlannedPrompt], measures: &[&dyn Measure]) -> Vec<PromptResult> {
@@ -32,43 +32,4 @@ pub(super) fn results(setup: &Setup, prompts: &[PlannedPrompt], measures: &[&dyn
         }
     }
     results
-}
-
-/// The records and pooled data of a prompt.
-#[derive(Default)]
-pub(super) struct PromptResult {
-    pub(super) records: Vec<Record>,
-    /// Its token ids, model by model.
-    pub(super) ids: Vec<Vec<u32>>,
-    /// Data that measures pool: (index of the measure, model and condition, data).
-    pub(super) pooled: Vec<(usize, PassKey, MeasureData)>,
-}
-
-impl PromptResult {
-    /// Adds records of a prompt: (question, or `None` for the whole prompt; rows; measurement).
-    pub(super) fn add(
-        &mut self,
-        identity: &Identity,
-        prompt: &Prompt,
-        records: Vec<(Option<usize>, &'static str, Measurement)>,
-    ) {
-        for (query, rows, measure) in records {
-            let identity = Identity {
-                depth_real_pct: query.map(|query| prompt.queries[query].depth_real_pct),
-                query,
-                placed: query.map(|query| prompt.queries[query].controlled),
-                rows: Some(rows.into()),
-                ..identity.clone()
-            };
-            self.push(Record { identity: Arc::new(identity), measure });
-        }
-    }
-
-    /// Adds a record; consecutive records with equal identities share one.
-    fn push(&mut self, mut record: Record) {
-        if let Some(last) = self.records.last().filter(|last| last.identity == record.identity) {
-            record.identity = last.identity.clone();
-        }
-        self.records.push(record);
-    }
 }

@@ -3,13 +3,11 @@
 use super::context::context_scores;
 use super::hidden::hidden_scores;
 use super::identity::identity;
-use super::passes::PromptResult;
 use super::patching::{paired, Corrupted, PairedPasses};
-use super::reference::resolver;
+use super::prompt::{PromptResult, PromptRun};
 use super::starts::{batches, most_at_once, LastResiduals, PassStart};
-use super::Setup;
 use crate::measures::{
-    ContextScores, HiddenScores, Measure, MeasureData, MeasureName, MeasureOutput, Needs, ObservedPass, PassKey,
+    ContextScores, HiddenScores, MeasureData, MeasureName, MeasureOutput, Needs, ObservedPass, PassKey,
     ResidualCollector, SinkCollector, SinkProbe,
 };
 use crate::results::record::Record;
@@ -18,26 +16,13 @@ use anyhow::Result;
 use engine::attention::{Prefix, ProbeResult, ResolvedTreatment, RowProbe, Stream};
 use engine::model::generate::{generate, Generation, StopConditions};
 use engine::model::gradient::{HeadAttributions, LastPass};
-use engine::model::open::Model;
 use engine::model::pass::{continued_passes, first_observed_row, first_row, pass, PassResult, SharedStart};
 use engine::model::Transformer;
 use names::condition::{Condition, PairedPrompt};
-use names::{HeadPlace, LayersAndHeads};
+use names::HeadPlace;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use text::{PlannedPrompt, Prompt};
-
-/// A model that reads a prompt, and the measures that watch.
-pub(super) struct PromptRun<'a> {
-    pub(super) setup: &'a Setup,
-    /// Index of the model.
-    pub(super) model: usize,
-    pub(super) planned: &'a PlannedPrompt,
-    pub(super) prompt: &'a Prompt,
-    /// The layers and heads that are measured.
-    pub(super) only: &'a LayersAndHeads,
-    pub(super) measures: &'a [&'a dyn Measure],
-}
+use text::Prompt;
 
 /// What is computed beside the first pass, from its keys and values.
 #[derive(Clone, Copy, Default)]
@@ -81,7 +66,7 @@ impl<'a> PromptRun<'a> {
         let PairedPasses { outputs, corrupted, clean } = paired(setup, self.opened(), prompt, seed)?;
         *prefix = prefix.take().or(clean);
         let resolving = Resolving {
-            resolver: resolver(self.opened()),
+            resolver: Resolver::of(self.opened()),
             reference: &setup.references()?[self.model],
             findings: PromptFindings { sinks, outputs },
             seed,
@@ -138,10 +123,6 @@ impl<'a> PromptRun<'a> {
             self.conclude(0, self.prompt, observed, &mut self.no_baseline(), &mut result)?;
         }
         Ok(result.records)
-    }
-
-    fn opened(&self) -> &'a Model {
-        &self.setup.models[self.model]
     }
 
     fn transformer(&self) -> &'a Transformer {

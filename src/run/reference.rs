@@ -4,11 +4,11 @@
 //! then measured.
 
 use super::head_costs::CostPrompts;
-use super::prompt_run::PromptRun;
+use super::prompt::PromptRun;
 use super::Setup;
 use crate::measures::{AnswerMeasure, Measure, RolesMeasure};
 use crate::results::RankedHead;
-use crate::treatments::{rows_of, Reference, Resolver};
+use crate::treatments::{rows_of, Reference};
 use anyhow::{Context, Result};
 use base::bail_usage;
 use engine::attention::{HeadOutputSums, Stream};
@@ -27,13 +27,6 @@ const OF_PICTURES: usize = 2;
 
 /// Largest number of reference prompts.
 const PROMPTS: usize = 10;
-
-/// The resolver of a model's conditions.
-pub(super) fn resolver(model: &Model) -> Resolver<'_> {
-    let config = &model.transformer.config;
-    let wiring = config.wiring();
-    Resolver { model: &model.name, layers: config.layers.len(), heads: wiring.heads(), maps: wiring.maps() }
-}
 
 /// The mean outputs and rankings of every model's heads on the reference prompts; empty if no condition needs
 /// them.

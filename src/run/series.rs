@@ -1,10 +1,11 @@
 //! The series of a run: prompts that are measured under the same conditions by the same measures. Most commands have one.
 
 use super::identity::pooled_record;
+use super::maps::add_maps;
 use super::passes::results;
 use super::setup::{keep_possible, nothing_possible, Setups};
 use super::{check, prompts_of, Checked, MissedDepth, RunShard, Setup};
-use crate::measures::{Measure, Measures, PassKey};
+use crate::measures::{Measure, Measures, NllMeasure, PassKey};
 use crate::results::record::Record;
 use crate::results::LeftOut;
 use anyhow::Result;
@@ -109,7 +110,7 @@ pub fn measure_prompts(
     // A prompt and its twin share a pass. Prompts run in parallel, and a pass uses idle threads. None of this changes
     // any bit of the results.
     let groups: Vec<&[PlannedPrompt]> = prompts.chunk_by(|a, b| b.twin == Some(a.index)).collect();
-    for batch in groups.chunks(parallel_prompts(setup)) {
+    for batch in groups.chunks(setup.parallel_prompts()) {
         if stop.load(Ordering::Relaxed) {
             break;
         }
@@ -133,13 +134,20 @@ pub fn measure_prompts(
     Ok(ran)
 }
 
-/// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
-pub(super) fn parallel_prompts(setup: &Setup) -> usize {
-    let streamed = setup.models.iter().any(|model| model.transformer.is_streamed());
-    if streamed || !setup.plan.passes.reading.has_kernels() {
-        1
-    } else {
-        rayon::current_num_threads()
+impl Setup {
+    /// Creates the measures of the plan.
+    ///
+    /// # Errors
+    /// If a tokenizer fails on the text in which frequent bigrams are counted; a usage error for maps that the models do not have or that do not
+    /// fit.
+    pub fn measures(&self) -> Result<Measures> {
+        let mut measures = Measures::new(&self.plan.measures);
+        if let Some(nll) = measures.get_mut::<NllMeasure>() {
+            nll.exclude_frequent(&self.sources.text, self.models.iter().map(|model| model.tokenizer()))?;
+            nll.skip = u32::try_from(self.plan.skip).unwrap_or(u32::MAX);
+        }
+        add_maps(self, &mut measures)?;
+        Ok(measures)
     }
 }
 

@@ -1,7 +1,5 @@
 //! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
-use super::check::longest;
-use super::maps::add_maps;
 use super::reference::references;
 use super::Plan;
 use crate::measures::{ContextMeasure, MeasureName, Measures, NllMeasure, OutlierMeasure};
@@ -17,7 +15,7 @@ use names::distinct;
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
-use text::{Grid, Segment, Sources, Text};
+use text::{Grid, PlannedPrompt, Segment, Sources, Text};
 
 /// A plan with its models and texts loaded.
 #[derive(Clone)]
@@ -136,20 +134,20 @@ impl Texts {
     }
 }
 
+/// Tokens of the longest prompt.
+pub(super) fn longest(prompts: &[PlannedPrompt]) -> usize {
+    prompts.iter().map(|prompt| prompt.spec.ctx_tok()).max().unwrap_or(0)
+}
+
 impl Setup {
-    /// Creates the measures of the plan.
-    ///
-    /// # Errors
-    /// If a tokenizer fails on the text in which frequent bigrams are counted; a usage error for maps that the models do not have or that do not
-    /// fit.
-    pub fn measures(&self) -> Result<Measures> {
-        let mut measures = Measures::new(&self.plan.measures);
-        if let Some(nll) = measures.get_mut::<NllMeasure>() {
-            nll.exclude_frequent(&self.sources.text, self.models.iter().map(|model| model.tokenizer()))?;
-            nll.skip = u32::try_from(self.plan.skip).unwrap_or(u32::MAX);
+    /// Number of prompts that run in parallel: only one if weights are streamed or candle's ops compute.
+    pub(super) fn parallel_prompts(&self) -> usize {
+        let streamed = self.models.iter().any(|model| model.transformer.is_streamed());
+        if streamed || !self.plan.passes.reading.has_kernels() {
+            1
+        } else {
+            rayon::current_num_threads()
         }
-        add_maps(self, &mut measures)?;
-        Ok(measures)
     }
 
     /// Returns `true` if any model has a second attention map.

@@ -18,6 +18,22 @@ pub struct OpenedSpec<'a> {
 }
 
 impl TrainSpec {
+    /// The configurations of all variants, in the shapes of the start model if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Self::configs_of`] and of [`StartModel`].
+    pub fn configs(&self) -> Result<Vec<ModelConfig>> {
+        self.configs_with(StartModel::of(self)?.as_ref())
+    }
+
+    /// [`Self::configs`] with the start model, which has been opened.
+    fn configs_with(&self, start: Option<&StartModel>) -> Result<Vec<ModelConfig>> {
+        match start {
+            Some(start) => start.configs(self),
+            None => self.configs_of(Tokenizer::embedded().vocab_size()),
+        }
+    }
+
     /// Opens the start model and reads the texts, if there are any, and checks that they fit the rest of the spec.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! The training spec: models, data and schedule. Unknown keys are errors.
 
-use super::start::StartModel;
 use anyhow::{Context, Result};
 use base::bail_usage;
 use base::spec_file;
@@ -10,7 +9,7 @@ use engine::model::{DecoderSizes, Init, ModelConfig};
 use names::SEED_FOLDERS;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use text::{CitySet, DocumentSpec, Tokenizer};
+use text::{CitySet, DocumentSpec};
 
 /// Needles of the prompts of every evaluation, those asked for, and their cities.
 const EVALUATED: [(usize, usize, CitySet); 4] =
@@ -286,22 +285,6 @@ impl TrainSpec {
             }
         }
         runs
-    }
-
-    /// The configurations of all variants, in the shapes of the start model if there is one.
-    ///
-    /// # Errors
-    /// Those of [`Self::configs_of`] and of [`StartModel`].
-    pub fn configs(&self) -> Result<Vec<ModelConfig>> {
-        self.configs_with(StartModel::of(self)?.as_ref())
-    }
-
-    /// [`Self::configs`] with the start model, which has been opened.
-    pub(super) fn configs_with(&self, start: Option<&StartModel>) -> Result<Vec<ModelConfig>> {
-        match start {
-            Some(start) => start.configs(self),
-            None => self.configs_of(Tokenizer::embedded().vocab_size()),
-        }
     }
 
     /// The configurations of all variants of `[model]`, for a vocabulary of this size.

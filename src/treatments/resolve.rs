@@ -4,6 +4,7 @@ use super::positions::{positions_of, region_views};
 use anyhow::Result;
 use base::bail_usage;
 use engine::attention::{KeyRemoval, OutputReplacement, ResolvedTreatment};
+use engine::model::open::Model;
 use names::condition::{
     Condition, HeadSelection, KeySelection, PairedPrompt, Ranking, Removal, Replacement, RowSelection, Treatment,
 };
@@ -48,6 +49,15 @@ pub struct Resolver<'a> {
     pub heads: usize,
     /// Number of maps of each head.
     pub maps: usize,
+}
+
+impl<'a> Resolver<'a> {
+    /// That of a model.
+    pub fn of(model: &'a Model) -> Self {
+        let config = &model.transformer.config;
+        let wiring = config.wiring();
+        Self { model: &model.name, layers: config.layers.len(), heads: wiring.heads(), maps: wiring.maps() }
+    }
 }
 
 impl Resolver<'_> {

@@ -67,7 +67,8 @@ fn the_screen_of_one_model_or_two_is_one_screen_with_a_verdict_on_every_claim() 
             assert!(screen.lines().any(|line| line.starts_with(claim)), "{claim}: {screen}");
         }
         assert!(
-            screen.contains("Yes, no, neither of T2, T3, F3: diff 0, 0, 3.") && screen.contains("One training each."),
+            screen.contains("Yes, no, neither of T2, T3, F3 (capitals): diff 0, 0, 3")
+                && screen.contains("One training each."),
             "{screen}"
         );
         assert!(screen.lines().count() <= 24 && screen.lines().all(|line| line.chars().count() <= 80), "{screen}");

@@ -57,6 +57,9 @@ assert difftool.run("heatmap", ctx=256, model="diff")._repr_png_()[1:4] == b"PNG
 difftool.run("heatmap", ctx=256, model="diff", out="runs/map")
 assert os.path.getsize("runs/map.npz") > 1000 and difftool.Run("runs/map")._data == "runs/map.npz"
 assert difftool.run("explore", ctx=256, model="diff")._repr_html_().startswith("<iframe")
+assert [row["other"] for row in difftool.compare("kept", by="model", metric="accuracy")] == ["diff"]
+assert difftool.compare(run, by="model", group_by="needles", metric="accuracy")[0]["needles"] == "2"
+assert difftool.inspect("diff")["layers"] == 4
 try:
     difftool.run("needle", model="nope")
 except difftool.Error as error:

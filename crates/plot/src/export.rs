@@ -169,7 +169,7 @@ mod tests {
 
     fn figure() -> Figure {
         let page = Page { width_mm: Some(50.8), ..Page::default() };
-        let heading = FigureHeading { title: "a < b & λ\u{7}", subtitle: "", page };
+        let heading = FigureHeading { title: "a < b & λ\u{7}", page, ..FigureHeading::default() };
         let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
         figure.text((50.0, top), "a < b & λ\u{7}", TextFormat::new(20.0, Anchor::Hanging).bold());
         figure.bitmap(Area { x: 1.0, y: 1.0, width: 4.0, height: 2.0 }, (1, 2), &[RGBColor(9, 9, 9); 2]);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn letters_beyond_latin_stay_text_and_are_drawn() {
         let pixels = |text: &str, bold: bool| {
-            let heading = FigureHeading { title: "", subtitle: "", page: Page::default() };
+            let heading = FigureHeading::default();
             let (mut figure, top) = Figure::headed(&heading, 100.0, 100.0).unwrap();
             let format = TextFormat::new(20.0, Anchor::Left);
             figure.text((10.0, top + 20.0), text, if bold { format.bold() } else { format });

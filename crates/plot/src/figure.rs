@@ -38,6 +38,8 @@ pub struct FigureHeading<'a> {
     /// Prompts, pooling, seed.
     pub subtitle: &'a str,
     pub page: Page,
+    /// All models of a run, which have their colours in this order in each of its figures.
+    pub models: &'a [String],
 }
 
 /// The page that a figure is drawn for. Figures are laid out in units; the font size of tick labels is 21 units.

@@ -67,10 +67,10 @@ pub fn forest(panels: &[ForestPanel], heading: &FigureHeading, x_label: &str) ->
     // Where their names tell rows apart, colours would tell nothing.
     let are_named = rows.iter().all(|row| row.label == row.series);
     let names = if are_named { vec![String::new()] } else { distinct(rows.iter().map(|row| &row.series)) };
-    let series = LineStyles::new(names);
+    let series = LineStyles::new(names.clone(), &names, heading.models);
     let mut layout = ForestLayout::new(panels, &heading.page);
     let width = layout.width();
-    let in_legend = if series.names.len() == 1 { &LineStyles::new(Vec::new()) } else { &series };
+    let in_legend = if series.names.len() == 1 { &LineStyles::none() } else { &series };
     let legend = Legend::of_lines(in_legend, LegendSymbol::Marker, width.max(heading.page.room()) - 2.0 * MARGIN);
     let titles: Vec<PanelTitle> =
         panels.iter().map(|panel| PanelTitle::new(&panel.title, &panel.unit, layout.pitch() - BETWEEN)).collect();

@@ -44,22 +44,26 @@ pub(super) struct LineStyles {
 }
 
 impl LineStyles {
-    /// Assigns styles to names. Models that differ only by their training seed, as `diff/seed-1` and `diff/seed-2`,
-    /// share a colour.
-    pub(super) fn new(names: Vec<String>) -> Self {
-        let replicates = Replicates::default();
-        let mut recipes: Vec<String> = Vec::new();
-        for name in &names {
-            recipes.push(replicates.split(name).map_or_else(|| name.clone(), |(recipe, _)| recipe));
-        }
-        let hues = distinct(recipes.iter());
+    /// Assigns styles to names, of which each is of a series. Those of one series share a colour, and so do models that differ only
+    /// by their training seed, as `diff/seed-1` and `diff/seed-2`. `known`: series that have their colours in this order, also in
+    /// figures that lack some of them.
+    pub(super) fn new(names: Vec<String>, series: &[String], known: &[String]) -> Self {
+        let recipes: Vec<String> = series.iter().map(|name| recipe_of(name)).collect();
+        let known = if recipes.iter().any(|recipe| known.contains(recipe)) { known } else { &[] };
+        let hues = distinct(known.iter().chain(&recipes));
+        let has_one_each = distinct(recipes.iter()).len() == names.len();
         let mut styles = Vec::new();
         for (i, recipe) in recipes.iter().enumerate() {
             let hue = hues.iter().position(|known| known == recipe).unwrap_or(0);
-            let seed = recipes[..i].iter().filter(|other| *other == recipe).count();
-            styles.push(LineStyle::new(hue, if hues.len() == names.len() { hue } else { seed }));
+            let before = recipes[..i].iter().filter(|other| *other == recipe).count();
+            styles.push(LineStyle::new(hue, if has_one_each { hue } else { before }));
         }
         Self { names, styles }
+    }
+
+    /// No lines.
+    pub(super) fn none() -> Self {
+        Self { names: Vec::new(), styles: Vec::new() }
     }
 
     /// The place and the style of the line with this name.
@@ -67,6 +71,11 @@ impl LineStyles {
         let place = self.names.iter().position(|known| known == name).unwrap_or(0);
         (place, self.styles[place])
     }
+}
+
+/// The recipe of a replicate, or the name itself.
+fn recipe_of(name: &str) -> String {
+    Replicates::default().split(name).map_or_else(|| name.to_owned(), |(recipe, _)| recipe)
 }
 
 /// The symbol before a name.
@@ -161,7 +170,7 @@ mod tests {
     use super::*;
 
     fn styles(names: &[String]) -> Vec<LineStyle> {
-        LineStyles::new(names.to_vec()).styles
+        LineStyles::new(names.to_vec(), names, &[]).styles
     }
 
     #[test]
@@ -184,10 +193,24 @@ mod tests {
     }
 
     #[test]
+    fn a_model_has_its_colour_also_where_others_are_missing_and_both_of_its_lines_have_it() {
+        let models = ["transformer", "diff", "diff-v2"].map(String::from);
+        let all = LineStyles::new(models.to_vec(), &models, &models);
+        let two = LineStyles::new(models[1..].to_vec(), &models[1..], &models);
+        assert_eq!(two.style("diff").1, all.style("diff").1);
+        let names = ["diff, best", "diff, random"].map(String::from);
+        let of_diff = [models[1].clone(), models[1].clone()];
+        let [best, random] = LineStyles::new(names.to_vec(), &of_diff, &models).styles[..] else { panic!() };
+        assert!(best.colour == all.style("diff").1.colour && random.colour == best.colour);
+        assert!(random.marker != best.marker && random.dashes != best.dashes);
+    }
+
+    #[test]
     fn names_that_do_not_fit_into_a_row_begin_another() {
-        let styles = LineStyles::new(["transformer", "diff", "diff-v2"].map(String::from).into());
+        let names = ["transformer", "diff", "diff-v2"].map(String::from);
+        let styles = LineStyles::new(names.to_vec(), &names, &[]);
         let rows = |room: f64| Legend::of_lines(&styles, LegendSymbol::Line, room).height() / ROW;
         assert_eq!((rows(2000.0), rows(250.0)), (1.0, 3.0));
-        assert_eq!(Legend::of_lines(&LineStyles::new(vec![]), LegendSymbol::Line, 100.0).height(), 0.0);
+        assert_eq!(Legend::of_lines(&LineStyles::none(), LegendSymbol::Line, 100.0).height(), 0.0);
     }
 }

@@ -9,7 +9,6 @@ use super::panel_grid::{PanelGrid, PanelShape};
 use super::panel_title::PanelTitle;
 use super::text::{Anchor, TextFormat, TICK};
 use anyhow::{ensure, Result};
-use names::distinct;
 
 /// The lines of one quantity.
 #[derive(Clone, Debug)]
@@ -33,6 +32,8 @@ pub struct LinePanel {
 pub struct Line {
     /// Name in the legend.
     pub name: String,
+    /// The series that it is of, whose lines have one colour; often it is the only one.
+    pub series: String,
     /// Values by x, in ascending order; those that are not finite are left out.
     pub points: Vec<(f64, PointEstimate)>,
 }
@@ -40,7 +41,14 @@ pub struct Line {
 impl Line {
     /// A line through points (x, value).
     pub fn new<V: Into<PointEstimate>>(name: String, points: impl IntoIterator<Item = (f64, V)>) -> Self {
-        Self { name, points: points.into_iter().map(|(x, value)| (x, value.into())).collect() }
+        let points = points.into_iter().map(|(x, value)| (x, value.into())).collect();
+        Self { series: name.clone(), name, points }
+    }
+
+    /// The line as one of several of a series.
+    #[must_use]
+    pub fn of(self, series: &str) -> Self {
+        Self { series: series.to_owned(), ..self }
     }
 
     /// Returns `true` if its points have markers.
@@ -111,13 +119,26 @@ const BAND_OPACITY: f64 = 0.2;
 /// of the width of a category.
 const DODGE: (f64, f64) = (0.18, 0.6);
 
+/// The styles of all lines by name.
+fn styles_of(panels: &[LinePanel], models: &[String]) -> LineStyles {
+    let mut names: Vec<String> = Vec::new();
+    let mut series = Vec::new();
+    for line in panels.iter().flat_map(|panel| &panel.lines) {
+        if !names.contains(&line.name) {
+            names.push(line.name.clone());
+            series.push(line.series.clone());
+        }
+    }
+    LineStyles::new(names, &series, models)
+}
+
 /// Draws the panels, as many side by side as fit.
 ///
 /// # Errors
 /// If there is no panel, a panel has no points, or the figure would be too large.
 pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) -> Result<Figure> {
     ensure!(!panels.is_empty(), "no lines to draw");
-    let styles = LineStyles::new(distinct(panels.iter().flat_map(|panel| &panel.lines).map(|line| &line.name)));
+    let styles = styles_of(panels, heading.models);
     let labels = match axes {
         LineAxes::Categories(labels) => Some(CategoryLabels::new(labels)),
         _ => None,

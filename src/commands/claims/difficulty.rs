@@ -1,7 +1,7 @@
 //! The difficulty at which claims ask: as many needles as leave the standard model's answers nearest to where differences show.
 
 use super::super::models::OpenedModels;
-use super::series::rung;
+use super::series::{rung, Difficulty};
 use super::ClaimsFlags;
 use crate::run::{check, measure_prompts, Plan, Setup, Setups};
 use anyhow::Result;
@@ -9,19 +9,6 @@ use base::error::{is_of_machine, is_usage};
 use names::metric::ACCURACY;
 use stats::mean;
 use std::sync::atomic::AtomicBool;
-
-/// A number of needles, and whether the haystack is of needles too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Difficulty {
-    pub(super) needles: usize,
-    pub(super) in_needles: bool,
-}
-
-impl Difficulty {
-    const fn of(needles: usize) -> Self {
-        Self { needles, in_needles: false }
-    }
-}
 
 /// A difficulty that is tried.
 struct Rung {

@@ -21,7 +21,8 @@ pub(super) const FIGURES: [RunFigure; 9] = [
     RunFigure {
         file: "claims",
         title: "The paper's claims",
-        subtitle: "changes from the standard model [95 %], to the right as the paper says, and verdicts; in parentheses: exploratory",
+        subtitle:
+            "changes from the standard model [95 %], to the right as the paper says, and verdicts; in capitals: primary",
         pooling: POOLING,
         table: &RunTable::made("", "", all_claims),
         view: View::Forest {

@@ -4,7 +4,6 @@ use super::super::command::{Command, Typed};
 use super::super::models::OpenedModels;
 use super::super::shared::RunFlags;
 use super::super::{heads, needle, nll, outliers, quantize, shots};
-use super::difficulty::Difficulty;
 use super::list::Claim;
 use super::ClaimsFlags;
 use crate::results::record::Identity;
@@ -13,6 +12,19 @@ use anyhow::{ensure, Result};
 use base::terminal::quoted;
 use text::shots::order_of;
 use text::PromptDefaults;
+
+/// A number of needles, and whether the haystack is of needles too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Difficulty {
+    pub(super) needles: usize,
+    pub(super) in_needles: bool,
+}
+
+impl Difficulty {
+    pub(super) const fn of(needles: usize) -> Self {
+        Self { needles, in_needles: false }
+    }
+}
 
 /// A command that measures claims by itself.
 #[derive(Debug)]

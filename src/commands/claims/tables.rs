@@ -80,14 +80,13 @@ fn change(finding: &Finding<'_>) -> Cell {
 /// Most models beside which there is room for the paper's numbers.
 const WITH_PAPER: usize = 2;
 
-/// The verdict in a short word, in parentheses where the claim is exploratory.
+/// The verdict in a short word, in capitals where the claim is primary.
 pub(super) fn short_verdict(finding: &Finding<'_>) -> String {
-    let verdict = finding.verdict();
-    let is_finding = !matches!(verdict, ClaimVerdict::ByConstruction | ClaimVerdict::NotMeasurable);
-    if is_finding && !finding.is_primary {
-        format!("({})", verdict.short())
+    let verdict = finding.verdict().short();
+    if finding.is_primary {
+        verdict.to_uppercase()
     } else {
-        verdict.short().to_owned()
+        verdict.to_owned()
     }
 }
 
@@ -120,7 +119,7 @@ fn in_short(frame: &Frame, names: &[String], of_models: &[Vec<Finding<'_>>]) -> 
     }
     let primary = flags(frame).primary.join(", ");
     let counts = counts.join("; ");
-    let mut notes = vec![format!("Yes, no, neither of {primary}: {counts}. Others in ().")];
+    let mut notes = vec![format!("Yes, no, neither of {primary} (capitals): {counts}.")];
     let verdicts: Vec<ClaimVerdict> = of_models.iter().flatten().map(Finding::verdict).collect();
     if verdicts.contains(&ClaimVerdict::ByConstruction) {
         notes.push("given: it follows from how the model was made, from the function of another.".to_owned());

@@ -52,7 +52,8 @@ pub(super) fn curves(study: &Study, out: &Path, figures: &FigureArgs) -> Result<
     }
     let seeds = seeds(study);
     let subtitle = format!("ctx: length of the texts from here on · {}", in_words(&seeds));
-    let heading = FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page() };
+    let heading =
+        FigureHeading { title: "Training", subtitle: &subtitle, page: figures.page.page(), ..FigureHeading::default() };
     let figure = lines(&panels, LineAxes::Linear, &heading)?;
     let recipe = plot::recipe(&base::terminal::arguments(), seeds.join(", "), "of several seeds mean and range");
     for path in figures.files("curves").iter().map(|file| out.join(file)) {

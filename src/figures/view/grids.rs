@@ -160,7 +160,6 @@ mod tests {
     use crate::results::table::{key_column, numbers, numbers_in, Table};
     use crate::results::Frame;
     use names::metric::Kind;
-    use plot::Page;
 
     #[test]
     fn a_grid_has_a_cell_where_there_is_a_number() {
@@ -223,7 +222,7 @@ mod tests {
         let table = Table::plain(columns, vec![row("a", Cell::none()), row("b", Cell::count(1))]);
         let frame = Frame::default();
         let rows = DrawnRows::of(&frame, &table);
-        let heading = FigureHeading { title: "Heads", subtitle: "", page: Page::default() };
+        let heading = FigureHeading { title: "Heads", ..FigureHeading::default() };
         assert!(rows.heads(&heading).unwrap().is_some());
         let models =
             |score| rows.grids_of_heads(1, 2, score)[0].grids.iter().map(|grid| grid.title.clone()).collect::<Vec<_>>();

@@ -19,7 +19,8 @@ pub(super) fn all(page: Page) -> Vec<(&'static str, Figure)> {
 }
 
 fn heading<'a>(title: &'a str, page: Page) -> FigureHeading<'a> {
-    FigureHeading { title, subtitle: "made-up numbers · 4096 tokens · 12 prompts per depth · seed 0", page }
+    let subtitle = "made-up numbers · 4096 tokens · 12 prompts per depth · seed 0";
+    FigureHeading { title, subtitle, page, models: &[] }
 }
 
 const MODELS: [&str; 2] = ["transformer", "diff"];
