@@ -1,9 +1,9 @@
 //! What hiding regions costs, as screens show it.
 
 use crate::figures::{Panel, RunFigure, View};
-use crate::results::run_table::{number_table, RunTable};
+use crate::results::run_table::RunTable;
 use crate::results::screen::{ModelRows, ScreenTable};
-use crate::results::table::{unsigned_zero, Cell, Table};
+use crate::results::table::{key_column, numbers_of, unsigned_zero, words, Cell, Table, TableRows};
 use crate::results::{of_model, under, Estimate, Frame, Setting, Verdict};
 use names::metric::{ACCURACY, HIDDEN_ACCURACY, HIDDEN_LOG_PROB, NOISE_REGION};
 use names::Column;
@@ -17,9 +17,9 @@ pub(super) const HIDDEN_FOREST: RunFigure = RunFigure {
     title: "What hiding a part of the prompt changes",
     subtitle: "hidden from the rows that predict the answer; whiskers: 95 % intervals",
     pooling: "mean over prompts, paired with the untreated passes",
-    table: &RunTable::made("", "", in_words),
+    table: &RunTable::made("", "", drawn),
     view: View::Forest {
-        down: "region",
+        down: HIDDEN,
         panels: &[
             Panel::titled("log-probability of the answer", &[HIDDEN_LOG_PROB.name]),
             Panel::titled(ACCURACY.label, &[HIDDEN_ACCURACY.name]),
@@ -28,18 +28,25 @@ pub(super) const HIDDEN_FOREST: RunFigure = RunFigure {
     },
 };
 
-/// The changes by region, whose names are those of screens.
-fn in_words(frame: &Frame) -> Option<Table> {
-    let numbers = [HIDDEN_LOG_PROB.overall(), HIDDEN_ACCURACY.overall()];
-    let mut table = number_table(frame, &numbers, &[Column::Region])?;
-    let place = table.place(Column::Region.name())?;
-    let words_of = |row: &[Cell]| ROWS.iter().find(|(region, _)| *region == row[place].text).map(|(_, words)| *words);
-    table.rows.retain(|row| words_of(row).is_some());
-    for row in &mut table.rows {
-        row[place] = Cell::optional_words(words_of(row));
-    }
-    Some(table)
+/// The changes that the screen has, as a table.
+fn drawn(frame: &Frame) -> Option<Table> {
+    let changes = changes(frame);
+    let [of_log_prob, of_accuracy] = [HIDDEN_LOG_PROB.overall(), HIDDEN_ACCURACY.overall()];
+    TableRows::of(&changes)
+        .column(words(HIDDEN).key(), |change| Cell::words(&change.label))
+        .column(key_column(Column::Model), |change| Cell::words(change.model))
+        .column(numbers_of(of_log_prob.label()).named(HIDDEN_LOG_PROB.name), |change| {
+            Cell::change(HIDDEN_LOG_PROB.kind, change.log_prob_nats)
+        })
+        .column(numbers_of(of_accuracy.label()).named(HIDDEN_ACCURACY.name), |change| {
+            Cell::change(HIDDEN_ACCURACY.kind, change.accuracy)
+        })
+        .noted("")
+        .with_rows()
 }
+
+/// The column of what is hidden.
+const HIDDEN: &str = "hidden";
 
 /// The sentence on the table, where there is one.
 pub(super) fn note_on_hidden(frame: &Frame) -> Option<String> {

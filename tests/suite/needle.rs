@@ -130,7 +130,7 @@ fn the_manifest_describes_the_files_beside_it() {
     needle(&scratch, &["--out", "run"]).assert().success();
     let manifest = difftool::results::manifest::Manifest::read(&scratch.path("run/manifest.json")).unwrap();
     assert_eq!(manifest.models[0].variant, "transformer");
-    assert_eq!(manifest.outputs.len(), 4);
+    assert_eq!(manifest.outputs.len(), 5);
     for output in manifest.outputs {
         let found = base::hash::sha256_file(&scratch.path("run").join(&output.file)).unwrap();
         assert_eq!(found, output.sha256, "{}", output.file);

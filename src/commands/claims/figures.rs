@@ -28,7 +28,7 @@ pub(super) const FIGURES: [RunFigure; 9] = [
         view: View::Forest {
             down: "claim",
             panels: &[Panel::of(&[IN_INTEREST])],
-            x_label: "change, in smallest changes of interest",
+            x_label: "change over the smallest change of interest",
         },
     },
     answers_by_depth("answers", "Answers of needles, two asked for", &RunTable::made("", "", of_answers)),
