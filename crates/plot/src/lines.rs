@@ -160,7 +160,9 @@ pub fn lines(panels: &[LinePanel], axes: LineAxes<'_>, heading: &FigureHeading) 
         // Labels may be slanted.
         shape.most_across = CATEGORIES_PANEL.most_across;
     }
-    let grid = PanelGrid::new(panels.len(), shape, heading.page.room());
+    let room = heading.page.room();
+    let grid = PanelGrid::new(panels.len(), shape, room);
+    let grid = if heading.page.width_mm.is_some() { grid.filling(room) } else { grid };
     let width = grid.panel.0;
     let label_room = labels.as_ref().map_or(0.0, |labels| labels.room(width));
     let x_label_rooms = panels.iter().map(|panel| x_label_room(&panel.x_label, width));

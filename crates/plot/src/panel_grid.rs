@@ -45,6 +45,12 @@ impl PanelGrid {
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()), beside: (0.0, BELOW) }
     }
 
+    /// The same panels, of the same height, as wide as a room of this width allows.
+    pub(super) fn filling(self, room: f64) -> Self {
+        let width = (room - LEFT - RIGHT + BETWEEN.0) / self.across as f64 - BETWEEN.0;
+        Self { panel: (width.floor().max(self.panel.0), self.panel.1), ..self }
+    }
+
     /// Makes room above panels for their titles, and below them for `labels` beyond one line. Panels are lower where the
     /// rest of a page of this height is full.
     pub(super) fn between(self, titles: &[PanelTitle], labels: f64, height: f64) -> Self {
@@ -108,6 +114,14 @@ mod tests {
         assert_eq!(shape(1600.0), (2, (616.0, 400.0)));
         assert_eq!(shape(714.0), (2, (240.0, 156.0)));
         assert_eq!(shape(600.0), (1, (470.0, 305.0)));
+    }
+
+    #[test]
+    fn panels_of_a_page_of_given_width_fill_it() {
+        for (panels, room) in [(1, 1377.0), (2, 1377.0), (6, 700.0)] {
+            let filled = grid(panels, 3, (420.0, 330.0), room).filling(room);
+            assert!((room - filled.width()).abs() < 3.0, "{panels}: {}", filled.width());
+        }
     }
 
     #[test]
