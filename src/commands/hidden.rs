@@ -11,7 +11,7 @@ use names::Column;
 /// The regions, and what rows call them: noise, and below it its parts.
 const ROWS: [(&str, &str); 3] = [(NOISE_REGION, "noise"), ("distractor", "other needles"), ("filler", "prose")];
 
-/// What hiding regions changes, as a forest.
+/// A forest of the changes by hidden region.
 pub(super) const HIDDEN_FOREST: RunFigure = RunFigure {
     file: "hidden",
     title: "What hiding a part of the prompt changes",

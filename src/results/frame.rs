@@ -120,6 +120,11 @@ fn of_recipe(record: &Record, replicates: &Replicates) -> Option<Record> {
     Some(Record { identity: Arc::new(identity), measure: record.measure.clone() })
 }
 
+/// The recipe of a model where models are replicates, otherwise its name.
+fn recipe_or_name(replicates: Option<&Replicates>, model: &str) -> String {
+    replicates.map_or_else(|| model.to_owned(), |replicates| replicates.recipe(model))
+}
+
 fn push_new<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
     if !list.contains(item) {
         list.push(item.clone());
@@ -183,9 +188,8 @@ impl FrameBuilder {
     pub fn finish(self, found: Findings) -> Frame {
         let Self { about, records, mut models, settings, treated, regions, cities, tasks, metrics, replicates, pooled } =
             self;
-        let recipe = |name: &String| replicates.as_ref()?.split(name).map(|(recipe, _)| recipe);
         let named: Vec<String> =
-            about.models.iter().map(|model| recipe(&model.name).unwrap_or_else(|| model.name.clone())).collect();
+            about.models.iter().map(|model| recipe_or_name(replicates.as_ref(), &model.name)).collect();
         models.sort_by_key(|model| named.iter().position(|name| name == model).unwrap_or(usize::MAX));
         let conditions = Conditions::of_names(names_of(&treated));
         let short_names = ShortNames::of(&models);
@@ -221,13 +225,10 @@ impl Frame {
         frame.finish(Findings::default())
     }
 
-    /// What the manifest says of a model, or of all replicates of a recipe.
+    /// The manifest's entries for a model: one, or those of the replicates of a recipe.
     pub(crate) fn infos_of<'a>(&'a self, model: &'a str) -> impl Iterator<Item = &'a ModelInfo> {
-        let is_of = move |name: &str| {
-            let recipe = self.replicates.as_ref().and_then(|replicates| replicates.split(name));
-            recipe.map_or(name == model, |(recipe, _)| recipe == model)
-        };
-        self.about.models.iter().filter(move |info| is_of(&info.name))
+        let infos = self.about.models.iter();
+        infos.filter(move |info| recipe_or_name(self.replicates.as_ref(), &info.name) == model)
     }
 
     /// Short name of a model, for figures.

@@ -25,7 +25,7 @@ pub struct OutputStyle {
     pub figures: Vec<&'static str>,
 }
 
-/// What a figure holds besides its drawing, by name: its title, and what it takes to make it again.
+/// Metadata of a figure by name: its title, version, command, seed, pooling and models.
 pub(super) type Recipe = Vec<(String, String)>;
 
 /// A recipe with the title of its figure.
@@ -34,7 +34,7 @@ pub fn titled(figure: &Figure, mut recipe: Recipe) -> Recipe {
     recipe
 }
 
-/// What it takes to make a figure of a run again: version, command, seed, pooling and models.
+/// The recipe of a figure of a run, without the title.
 pub fn recipe_of<'a>(
     command: &[String],
     seed: u64,

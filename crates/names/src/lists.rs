@@ -136,6 +136,11 @@ impl Replicates {
         model.rmatch_indices(&self.before).find_map(|(at, _)| self.split_at(model, at))
     }
 
+    /// The recipe of a model; of one without a seed its own name.
+    pub fn recipe(&self, model: &str) -> String {
+        self.split(model).map_or_else(|| model.to_owned(), |(recipe, _)| recipe)
+    }
+
     /// Recipe and seed of a model, if the pattern matches from `at` on.
     fn split_at(&self, model: &str, at: usize) -> Option<(String, u64)> {
         let rest = &model[at + self.before.len()..];

@@ -48,7 +48,8 @@ impl LineStyles {
     /// by their training seed, as `diff/seed-1` and `diff/seed-2`. `known`: series that have their colours in this order, also in
     /// figures that lack some of them.
     pub(super) fn new(names: Vec<String>, series: &[String], known: &[String]) -> Self {
-        let recipes: Vec<String> = series.iter().map(|name| recipe_of(name)).collect();
+        let replicates = Replicates::default();
+        let recipes: Vec<String> = series.iter().map(|name| replicates.recipe(name)).collect();
         let known = if recipes.iter().any(|recipe| known.contains(recipe)) { known } else { &[] };
         let hues = distinct(known.iter().chain(&recipes));
         let has_one_each = distinct(recipes.iter()).len() == names.len();
@@ -71,11 +72,6 @@ impl LineStyles {
         let place = self.names.iter().position(|known| known == name).unwrap_or(0);
         (place, self.styles[place])
     }
-}
-
-/// The recipe of a replicate, or the name itself.
-fn recipe_of(name: &str) -> String {
-    Replicates::default().split(name).map_or_else(|| name.to_owned(), |(recipe, _)| recipe)
 }
 
 /// The symbol before a name.

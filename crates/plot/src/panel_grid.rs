@@ -45,7 +45,7 @@ impl PanelGrid {
         Self { across, down, panel: (width, (largest.1 * width / largest.0).round()), beside: (0.0, BELOW) }
     }
 
-    /// The same panels, of the same height, as wide as a room of this width allows.
+    /// Widens the panels to a room of this width, at their height.
     pub(super) fn filling(self, room: f64) -> Self {
         let width = (room - LEFT - RIGHT + BETWEEN.0) / self.across as f64 - BETWEEN.0;
         Self { panel: (width.floor().max(self.panel.0), self.panel.1), ..self }

@@ -140,7 +140,7 @@ fn counted(findings: &[Finding<'_>]) -> String {
 /// Fewest training seeds from which a verdict is on an architecture.
 const SEEDS_OF_ARCHITECTURE: usize = 5;
 
-/// What verdicts are on: these weights, unless there are several training seeds.
+/// A note on the scope of the verdicts, which is these weights below five training seeds.
 fn about_what(frame: &Frame) -> Option<String> {
     match training_seeds(frame).len() {
         0 => Some("One training each.".to_owned()),
@@ -276,8 +276,7 @@ fn command(frame: &Frame, claim: &Claim) -> String {
     let mut models = Vec::new();
     for model in &frame.about.models {
         let path = model.path.as_ref().unwrap_or(&model.name);
-        let recipe = flags.replicates.as_ref().and_then(|pattern| pattern.split(path));
-        models.push(recipe.map_or_else(|| path.clone(), |(recipe, _)| recipe));
+        models.push(flags.replicates.as_ref().map_or_else(|| path.clone(), |pattern| pattern.recipe(path)));
     }
     let line = alone(claim, &flags, &distinct(models.into_iter()));
     match &flags.replicates {
