@@ -241,7 +241,7 @@ fn all_numbers(frame: &Frame) -> Option<Table> {
         .column(words("verdict"), |finding| Cell::words(finding.verdict().words()))
         .column(words("would decide"), |finding| Cell::optional_words(finding.would_decide()))
         .column(words("why not"), |finding| Cell::optional_words(Some(&finding.why).filter(|why| !why.is_empty())))
-        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected (Holm) for the primary claims, or for all others there are, and a change that is of interest.")
+        .noted("Changes from the first model on the same prompts [95 %]. Verdict: p < 0.05, corrected (Holm) for the primary claims, or for all there are, and a change that is of interest.")
         .with_rows()
 }
 
