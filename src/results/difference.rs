@@ -198,14 +198,19 @@ impl Difference {
     }
 
     /// The difference over draws of random heads and prompts, from the pairs of each draw. Of one draw it is that over
-    /// prompts.
+    /// prompts. A rate changes by no more than its baseline leaves, which is the same in all draws.
     pub(crate) fn of_draws(draws: &[Vec<Pair<'_>>], free: &[Column], kind: Kind) -> Option<Self> {
         if let [pairs] = draws {
             return Self::of_prompts(pairs, free, kind);
         }
         let tables: Vec<MeansByPrompt<'_>> =
             draws.iter().map(|pairs| prompt_means(pairs, free).into_iter().collect()).collect();
-        Self::of_replicates(&tables, draws.iter().map(Vec::len).sum(), kind)
+        let difference = Self::of_replicates(&tables, draws.iter().map(Vec::len).sum(), kind)?;
+        let Some(most) = kind.most() else { return Some(difference) };
+        let interval = difference.interval();
+        let least = -difference.mean_baseline;
+        let possible = interval.map(|interval| interval.within(least, most + least));
+        Some(difference.with_interval(possible, kind))
     }
 
     /// The difference over replicates and the prompts that all of them have, from the means of each prompt.
@@ -438,6 +443,25 @@ mod tests {
         assert!((half - 4.302_653 / 3.0_f64.sqrt()).abs() < 0.01, "{three:?}");
         assert!(one.hi.unwrap() - one.diff < 0.01, "{one:?}");
         assert_eq!(of(&[-1.0, -2.0]).lo, None, "two draws say nothing of others");
+    }
+
+    #[test]
+    fn a_rate_cannot_change_by_more_than_its_baseline_leaves() {
+        // 90 % are answered; each draw of heads costs another part of that.
+        let draws: Vec<Vec<Question>> = [0, 2, 8]
+            .map(|kept| {
+                (0..10).map(|prompt| question(prompt, 0, (f64::from(prompt > 0), f64::from(prompt > kept)))).collect()
+            })
+            .into();
+        let of = |kind| {
+            with_pairs(&draws.concat(), |pairs| {
+                let draws: Vec<Vec<Pair<'_>>> = pairs.chunks(10).map(<[Pair<'_>]>::to_vec).collect();
+                Difference::of_draws(&draws, &[], kind).unwrap().interval().unwrap()
+            })
+        };
+        let [hits, numbers] = [Kind::Hit, Kind::Number].map(of);
+        assert!(numbers.lo < -0.9 && numbers.hi > 0.1, "{numbers:?}");
+        assert!((hits.lo + 0.9).abs() < 1e-12 && (hits.hi - 0.1).abs() < 1e-12, "{hits:?}");
     }
 
     /// How often the interval of 1,500 experiments holds the truth. Each has 100 prompts of two questions, which share

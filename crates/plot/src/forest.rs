@@ -1,7 +1,7 @@
 //! Forest plots: differences with their intervals, one below the other, about a line at zero.
 
 use super::axis::{draw_axes, draw_x_label, extent, x_label_room, Axis, BELOW, LABEL_LINE};
-use super::colour::{FAINT_INK, INK};
+use super::colour::{FAINT_INK, INK, PAPER};
 use super::figure::{Area, Figure, FigureHeading, Page, MARGIN};
 use super::legend::{Legend, LegendSymbol, LineStyle, LineStyles};
 use super::lines::PointEstimate;
@@ -9,6 +9,7 @@ use super::panel_title::PanelTitle;
 use super::text::{Anchor, TextFormat, TICK};
 use anyhow::{ensure, Result};
 use names::distinct;
+use plotters::style::RGBColor;
 
 /// Differences of one quantity, on one axis.
 #[derive(Clone, Debug)]
@@ -52,6 +53,11 @@ const WHISKER: f64 = 3.0;
 /// Half the height of a cap.
 const CAP: f64 = 6.0;
 const MARKER: f64 = 13.0;
+/// Distance of an arrow from the frame, and its length.
+const ARROW: (f64, f64) = (8.0, 14.0);
+/// How much farther than the others the first row reaches that is drawn as an arrow, and the farthest of these at least.
+const GAP_IN_REACH: f64 = 2.0;
+const FAR: f64 = 4.0;
 
 const LABEL: TextFormat = TICK.at(Anchor::Right);
 const TEXT: TextFormat = TICK.at(Anchor::Left).in_colour(FAINT_INK);
@@ -179,23 +185,60 @@ impl ForestLayout {
                 figure.text((area.right() + GAP, y), &row.text, TEXT);
             }
             let [x, low, high] = row.difference.extent().map(|number| area.x + area.width * axis.place(number));
-            if row.difference.interval.is_some() {
-                figure.line(&[(low, y), (high, y)], colour, WHISKER);
-                for x in [low, high] {
+            let [left, right] = [low, high].map(|end| end.clamp(area.x, area.right()));
+            if row.difference.interval.is_some() && left < right {
+                figure.line(&[(left, y), (right, y)], colour, WHISKER);
+                for x in [low, high].into_iter().filter(|end| (area.x..=area.right()).contains(end)) {
                     figure.line(&[(x, y - CAP), (x, y + CAP)], colour, WHISKER);
                 }
             }
-            figure.marker((x, y), marker, MARKER, colour);
+            if (area.x..=area.right()).contains(&x) {
+                figure.marker((x, y), marker, MARKER, colour);
+            } else {
+                self.draw_beyond(figure, row, area, (x, y), colour);
+            }
         }
         Ok(())
     }
+
+    /// Draws an arrow at the end of the axis for a difference that lies beyond it, with its number if none stands beside the plot.
+    fn draw_beyond(&self, figure: &mut Figure, row: &ForestRow, area: Area, (x, y): (f64, f64), colour: RGBColor) {
+        let (tip, sign, anchor) = if x < area.x {
+            (area.x + ARROW.0, 1.0, Anchor::Left)
+        } else {
+            (area.right() - ARROW.0, -1.0, Anchor::Right)
+        };
+        let base = tip + sign * ARROW.1;
+        figure.polygon(&[(tip, y), (base, y - CAP), (base, y + CAP)], colour);
+        if self.numbers == 0.0 {
+            // The line at zero does not go through it.
+            let start = base + sign * ARROW.0;
+            let width = TEXT.width(&row.text);
+            let left = if sign > 0.0 { start } else { start - width };
+            figure.fill(Area { x: left, y: y - TEXT.em / 2.0, width, height: TEXT.em }, PAPER);
+            figure.text((start, y), &row.text, TEXT.at(anchor));
+        }
+    }
 }
 
-/// An axis that contains zero and all intervals.
+/// The largest magnitude on the axis: that of all rows, or, where a third of them at most lies far beyond the others, that of these.
+fn reach(panel: &ForestPanel) -> f64 {
+    let of_row = |row: &ForestRow| row.difference.extent().into_iter().map(f64::abs).fold(0.0, f64::max);
+    let mut reaches: Vec<f64> = panel.rows.iter().map(of_row).collect();
+    reaches.sort_by(f64::total_cmp);
+    let largest = reaches.last().copied().unwrap_or(0.0);
+    let most = (2 * reaches.len()).div_ceil(3).max(1);
+    let is_gap = |pair: &&[f64]| pair[1] >= GAP_IN_REACH * pair[0] && pair[0] > 0.0 && largest >= FAR * pair[0];
+    reaches.windows(2).skip(most - 1).find(is_gap).map_or(largest, |pair| pair[0])
+}
+
+/// An axis that contains zero and all intervals, but for those far beyond the others.
 fn x_axis(panel: &ForestPanel) -> Result<Axis> {
     let mut numbers: Vec<f64> = panel.rows.iter().flat_map(|row| row.difference.extent()).collect();
     numbers.push(0.0);
     ensure!(numbers.iter().all(|number| number.is_finite()), "{}: a difference is not finite", panel.title);
+    let reach = reach(panel);
+    numbers.retain(|number| number.abs() <= reach);
     let (lo, hi) = extent(numbers)?;
     // Only zeros: an axis about them.
     let (lo, hi) = if lo == hi { (-1.0, 1.0) } else { (lo, hi) };
@@ -224,6 +267,16 @@ mod tests {
         assert!(margin > 0.0 && (axis.place(0.5) - (1.0 - margin)).abs() < 1e-12, "{axis:?}");
         let axis = x_axis(&panel(&[(-0.3, None)])).unwrap();
         assert!(axis.place(-0.3) >= margin && (axis.place(0.0) - (1.0 - margin)).abs() < 1e-12, "{axis:?}");
+    }
+
+    #[test]
+    fn few_rows_far_beyond_the_others_do_not_stretch_the_axis() {
+        let far = x_axis(&panel(&[(0.2, None), (-0.1, None), (0.3, Some((0.1, 0.5))), (-28.0, None)])).unwrap();
+        assert!(far.place(0.5) < 1.0 && far.place(-0.1) > 0.0 && far.place(-28.0) < 0.0, "{far:?}");
+        for near in [&[(0.2, None), (0.3, None), (-0.9, None)][..], &[(0.2, None), (-9.0, None), (-8.0, None)]] {
+            let axis = x_axis(&panel(near)).unwrap();
+            assert!(near.iter().all(|&(value, _)| (0.0..=1.0).contains(&axis.place(value))), "{axis:?}");
+        }
     }
 
     #[test]

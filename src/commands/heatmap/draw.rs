@@ -33,7 +33,7 @@ impl Picture<'_> {
         if self.spec.every_head {
             return self.draw_grids(run);
         }
-        let turns = self.spec.map == MapKind::Effective && self.signs_differ();
+        let turns = self.signs_differ();
         let mut rows: Vec<Vec<MapPanel>> = Vec::new();
         for (&at, maps) in self.maps {
             let panels = (0..maps.maps.len()).map(|index| self.panel(run, at, maps, index, turns)).collect();
@@ -84,14 +84,15 @@ impl Picture<'_> {
         ColourScale { label: label.to_owned(), signed }
     }
 
-    /// Returns `true` if some maps are positive in sum, and others negative: what follows the attention of a head with λ
+    /// Returns `true` if some effective maps are positive in sum, and others negative: what follows the attention of a head with λ
     /// above 1 takes either.
     fn signs_differ(&self) -> bool {
-        let maps = || self.maps.values().flat_map(|maps| &maps.maps);
-        maps().any(|(_, _, map)| sum(map) < 0.0) && maps().any(|(_, _, map)| sum(map) > 0.0)
+        let all = || self.maps.values().flat_map(|maps| &maps.maps);
+        let effective = || all().filter(|(quantity, _, _)| *quantity == RowQuantity::Effective);
+        effective().any(|(_, _, map)| sum(map) < 0.0) && effective().any(|(_, _, map)| sum(map) > 0.0)
     }
 
-    /// The panel of one of the maps of a pass. `turns` turns the signs of one that is negative in sum.
+    /// The panel of one of the maps of a pass. `turns` turns the signs of an effective map that is negative in sum.
     fn panel(&self, run: &Run, at: PassKey, maps: &Maps, index: usize, turns: bool) -> MapPanel {
         let (quantity, HeadPlace { layer, .. }, grid) = &maps.maps[index];
         let name = &run.setup().models[at.model].name;
@@ -102,7 +103,7 @@ impl Picture<'_> {
         };
         let lambda = self.lambda(name, *layer, &self.drawn[at.model]);
         let lambda = lambda.map_or(String::new(), |lambda| format!(" · λ {}", short(Some(lambda))));
-        let is_turned = turns && sum(grid) < 0.0;
+        let is_turned = turns && *quantity == RowQuantity::Effective && sum(grid) < 0.0;
         let sign = if is_turned { -1.0 } else { 1.0 };
         let map = if is_turned { "λA2 − A1" } else { quantity_name(*quantity, config.wiring().maps()) };
         let of_rows = match run.setup().grid {
