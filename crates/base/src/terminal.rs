@@ -4,7 +4,7 @@
 //! character in them could move the cursor, change colours or the window's title, or hide parts of a message.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::Path;
 
 /// Longest message, in characters.
@@ -81,6 +81,12 @@ pub fn columns() -> usize {
         Some((width, _)) => usize::from(width.0).max(PAGE / 2),
         None => PAGE,
     }
+}
+
+/// Returns `true` if stdout is a terminal that shows bold text, and nobody asked for none of it (`NO_COLOR`).
+pub fn has_styles() -> bool {
+    let is_unset = |name| std::env::var_os(name).is_none_or(|value| value.is_empty());
+    io::stdout().is_terminal() && is_unset("NO_COLOR") && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// Wraps a text to the width of stdout; lines after the first begin with `indent`.

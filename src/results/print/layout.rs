@@ -1,9 +1,10 @@
-//! Layout of tables for the terminal: aligned columns, no lines, no colours. A table that is wider than the page says once what
+//! Layout of tables for the terminal: aligned columns, no lines; on a terminal, decided changes are bold, and coloured
+//! by their sign. A table that is wider than the page says once what
 //! all its rows share, and is broken into parts and blocks of columns.
 
 use super::super::table::{Cell, ColumnRole, Table, TableColumn};
 use base::terminal::{self, escaped, wrapped};
-use comfy_table::{presets, CellAlignment, ContentArrangement};
+use comfy_table::{presets, Attribute, CellAlignment, Color, ContentArrangement};
 use std::borrow::Cow;
 use std::fmt;
 use textwrap::core::Word;
@@ -13,16 +14,35 @@ use unicode_width::UnicodeWidthStr;
 /// Blanks between columns.
 const GAP: usize = 2;
 
+/// The colours of changes, which are told apart without red and green too.
+const HIGHER: Color = Color::DarkCyan;
+const LOWER: Color = Color::DarkYellow;
+
 /// Least width of a heading that is broken into lines.
 const NARROWEST: usize = 11;
 
 /// A table laid out, printed with `{}`; the last line ends without a newline.
 pub(crate) struct TextTable {
     columns: Vec<TableColumn>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Row>,
     /// `true` if headings that are wider than their columns are broken into lines: those with long names of models.
     narrow: bool,
     page: usize,
+    /// `true` if decided changes are bold and coloured.
+    styled: bool,
+}
+
+/// A row, laid out.
+type Row = Vec<LaidCell>;
+
+/// A cell as one line.
+#[derive(PartialEq)]
+struct LaidCell {
+    text: String,
+    /// `true` if it is a decided change.
+    decided: bool,
+    /// The colour of such a change, if its sign is known.
+    colour: Option<Color>,
 }
 
 impl TextTable {
@@ -30,7 +50,7 @@ impl TextTable {
     pub(crate) fn new(table: &Table) -> Self {
         let mut columns = table.columns.clone();
         columns.iter_mut().for_each(|column| column.heading = escaped(&column.heading).into_owned());
-        let mut rows = vec![Vec::new(); table.rows.len()];
+        let mut rows: Vec<Row> = table.rows.iter().map(|_| Row::new()).collect();
         for (at, column) in columns.iter_mut().enumerate() {
             let cells: Vec<&Cell> = table.rows.iter().map(|row| &row[at]).collect();
             // Numbers stand below each other, whatever stands behind them.
@@ -39,10 +59,14 @@ impl TextTable {
             column.number &= !has_behind;
             for (row, cell) in rows.iter_mut().zip(&cells) {
                 let padding = " ".repeat(width.saturating_sub(cell.text.width()));
-                row.push(escaped(&format!("{padding}{}", cell.line())).into_owned());
+                row.push(LaidCell {
+                    text: escaped(&format!("{padding}{}", cell.line())).into_owned(),
+                    decided: cell.decided || cell.number_decided,
+                    colour: cell.exact.map(|change| if change > 0.0 { HIGHER } else { LOWER }),
+                });
             }
         }
-        Self { columns, rows, narrow: false, page: terminal::columns() }.narrowed()
+        Self { columns, rows, narrow: false, page: terminal::columns(), styled: terminal::has_styles() }.narrowed()
     }
 
     /// Breaks headings into lines if the table fits the page with them only.
@@ -58,7 +82,7 @@ impl TextTable {
         if !self.narrow {
             return vec![heading.into()];
         }
-        let cells = self.rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+        let cells = self.rows.iter().map(|row| row[column].text.width()).max().unwrap_or(0);
         broken(heading, cells.max(NARROWEST))
     }
 
@@ -69,10 +93,10 @@ impl TextTable {
     }
 
     /// Characters that columns of rows take.
-    fn width(&self, columns: &[usize], rows: &[&Vec<String>]) -> usize {
+    fn width(&self, columns: &[usize], rows: &[&Row]) -> usize {
         let mut width = 0;
         for &column in columns {
-            let cells = rows.iter().map(|row| row[column].width());
+            let cells = rows.iter().map(|row| row[column].text.width());
             let heading = self.heading(column).into_iter().map(|line| line.width());
             width += cells.chain(heading).max().unwrap_or(0) + GAP;
         }
@@ -81,7 +105,7 @@ impl TextTable {
 
     /// Returns `true` if a column tells rows apart or has something to say of them: not one that is no result and the same in all.
     fn differs(&self, column: usize) -> bool {
-        let mut cells = self.rows.iter().map(|row| &row[column]);
+        let mut cells = self.rows.iter().map(|row| &row[column].text);
         let Some(first) = cells.next() else { return true };
         column == 0 || self.columns[column].role == ColumnRole::Result || cells.any(|cell| cell != first)
     }
@@ -91,7 +115,7 @@ impl TextTable {
     }
 
     /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
-    fn blocks(&self, columns: &[usize], rows: &[&Vec<String>]) -> Vec<Vec<usize>> {
+    fn blocks(&self, columns: &[usize], rows: &[&Row]) -> Vec<Vec<usize>> {
         let (keys, others): (Vec<usize>, Vec<usize>) = columns.iter().partition(|&&column| self.is_key(column));
         let mut blocks = vec![keys.clone()];
         for column in others {
@@ -106,21 +130,27 @@ impl TextTable {
     }
 
     /// The rows of each value of a column, in the order in which values first come.
-    fn parts(&self, column: usize) -> Vec<(&str, Vec<&Vec<String>>)> {
-        let mut parts: Vec<(&str, Vec<&Vec<String>>)> = Vec::new();
+    fn parts(&self, column: usize) -> Vec<(&str, Vec<&Row>)> {
+        let mut parts: Vec<(&str, Vec<&Row>)> = Vec::new();
         for row in &self.rows {
-            match parts.iter_mut().find(|(value, _)| *value == row[column]) {
+            let value = row[column].text.as_str();
+            match parts.iter_mut().find(|(known, _)| *known == value) {
                 Some((_, rows)) => rows.push(row),
-                None => parts.push((&row[column], vec![row])),
+                None => parts.push((value, vec![row])),
             }
         }
         parts
     }
 
     /// Some of the columns of some rows, aligned.
-    fn block(&self, columns: &[usize], rows: &[&Vec<String>]) -> String {
+    fn block(&self, columns: &[usize], rows: &[&Row]) -> String {
         let mut block = comfy_table::Table::new();
         block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        if self.styled {
+            block.enforce_styling();
+        } else {
+            block.force_no_tty();
+        }
         let headings: Vec<Vec<Cow<'_, str>>> = columns.iter().map(|&column| self.heading(column)).collect();
         let lines = headings.iter().map(Vec::len).max().unwrap_or(1);
         block.set_header(headings.iter().map(|heading| "\n".repeat(lines - heading.len()) + &heading.join("\n")));
@@ -130,7 +160,7 @@ impl TextTable {
             cells.set_padding((0, GAP as u16));
         }
         for row in rows {
-            block.add_row(columns.iter().map(|&column| &row[column]));
+            block.add_row(columns.iter().map(|&column| row[column].printed()));
         }
         block.trim_fmt()
     }
@@ -138,6 +168,17 @@ impl TextTable {
     /// A heading and what stands under it: `tokens 512`.
     fn headed(&self, column: usize, value: &str) -> String {
         format!("{} {value}", self.columns[column].heading).trim_start().to_owned()
+    }
+}
+
+impl LaidCell {
+    fn printed(&self) -> comfy_table::Cell {
+        let cell = comfy_table::Cell::new(&self.text);
+        match (self.decided, self.colour) {
+            (true, Some(colour)) => cell.add_attribute(Attribute::Bold).fg(colour),
+            (true, None) => cell.add_attribute(Attribute::Bold),
+            (false, _) => cell,
+        }
     }
 }
 
@@ -168,7 +209,7 @@ fn parts_of(heading: &str) -> Vec<Word<'_>> {
 impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<usize> = (0..self.columns.len()).collect();
-        let rows: Vec<&Vec<String>> = self.rows.iter().collect();
+        let rows: Vec<&Row> = self.rows.iter().collect();
         if self.fits() {
             return f.write_str(&self.block(&all, &rows));
         }
@@ -178,7 +219,7 @@ impl fmt::Display for TextTable {
             // A line does not end between a heading and its value.
             let values: Vec<String> = shared
                 .iter()
-                .map(|&column| self.headed(column, &self.rows[0][column]).replace(' ', "\u{a0}"))
+                .map(|&column| self.headed(column, &self.rows[0][column].text).replace(' ', "\u{a0}"))
                 .collect();
             blocks.push(wrapped(&format!("Throughout: {}", values.join(", ")), "").replace('\u{a0}', " "));
         }
@@ -264,6 +305,18 @@ exact       100 [90, 100]
 4 bits      -87 [-94, -71]*
 6 bits       -1";
         assert_eq!(TextTable { page: 80, ..TextTable::new(&table) }.to_string(), expected);
+    }
+
+    #[test]
+    fn on_a_terminal_only_decided_changes_are_bold_and_coloured() {
+        let cell = |exact| Cell { decided: exact < 0.0, ..Cell::number(Some(exact), |x| format!("{x:+}")) };
+        let rows = vec![vec![Cell::words("a"), cell(-8.0)], vec![Cell::words("b"), cell(1.0)]];
+        let table = Table::plain(vec![words("model"), numbers("diff")], rows);
+        let of = |styled| TextTable { styled, page: 80, ..TextTable::new(&table) }.to_string();
+        let (plain, styled) = (of(false), of(true));
+        assert!(!plain.contains('\u{1b}') && plain.ends_with("+1"), "{plain}");
+        let changes: Vec<bool> = styled.lines().map(|line| line.contains("\u{1b}[1m")).collect();
+        assert_eq!(changes, [false, true, false], "{styled:?}");
     }
 
     #[test]
