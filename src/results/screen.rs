@@ -161,57 +161,70 @@ impl SideBySide<'_> {
 
     /// Fills the table; `None` if the run has none of its numbers.
     pub(crate) fn table(&self, frame: &Frame) -> Option<ScreenTable> {
-        let columns = row_columns(frame, self.by);
-        let wanted = self.numbers;
-        let first = frame.models.first()?;
-        let against =
-            if frame.has_conditions() { (Column::Condition, None) } else { (Column::Model, Some(Value::Text(first))) };
-        let against = Some(against).filter(|_| !self.levels);
-        let query = Query { only: self.only, rows: &columns, numbers: wanted, against };
-        let mut rows = sorted_rows(frame, &query);
-        correct(rows.iter_mut().flat_map(|row| row.changes.iter_mut().flatten()));
-        let groups = Groups::of(&columns, &rows);
+        let answer = self.ask(frame)?;
+        let Answer { groups, rows, .. } = &answer;
         let measured: Vec<usize> =
-            (0..wanted.len()).filter(|&at| rows.iter().any(|row| row.numbers[at].is_some())).collect();
+            (0..self.numbers.len()).filter(|&at| rows.iter().any(|row| row.numbers[at].is_some())).collect();
         // A row that no key tells from others is named after its number.
-        let is_named = groups.keys.len() > 1 || !self.label(frame, &groups, groups.keys.first()?).is_empty();
+        let is_named = groups.keys.len() > 1 || !self.label(frame, groups, groups.keys.first()?).is_empty();
+        let names = match measured[..] {
+            [_] if is_named => RowNames::Keys,
+            [_, _, ..] if groups.keys.len() > 1 => RowNames::KeysBelow,
+            _ => RowNames::Number,
+        };
         let corner = match measured[..] {
-            [only] if self.corner.is_empty() && is_named => wanted[only].heading(),
+            [only] if self.corner.is_empty() && is_named => self.numbers[only].heading(),
             _ => self.corner.to_owned(),
         };
         let mut table = ModelRows::new(corner, &frame.models);
         for &at in &measured {
-            let heading = wanted[at].heading();
-            let is_part = measured.len() > 1 && groups.keys.len() > 1;
-            if is_part {
-                table.row(&heading, |_| Cell::default());
+            if names == RowNames::KeysBelow {
+                table.row(self.numbers[at].heading(), |_| Cell::default());
             }
-            let mut shown: Vec<ShownRow> = Vec::new();
-            for key in &groups.keys {
-                let label = match (is_part, measured.len()) {
-                    (true, _) => format!("  {}", self.label(frame, &groups, key)),
-                    (false, 1) if is_named => self.label(frame, &groups, key),
-                    _ => heading.clone(),
-                };
-                let of_models: Vec<_> = frame.models.iter().map(|model| groups.row(&rows, key, model)).collect();
-                let row = ShownRow {
-                    label,
-                    bits: groups.bits(frame, key).into_iter().collect(),
-                    is_change: of_models.iter().flatten().all(|row| row.changes[at].is_some()),
-                    cells: of_models.iter().map(|row| row.map_or_else(Cell::none, |row| self.cell(row, at))).collect(),
-                };
-                match shown.last_mut().filter(|above| above.shows_same(&row)) {
-                    Some(above) => above.join(row, is_part),
-                    None => shown.push(row),
-                }
-            }
-            for ShownRow { label, cells, .. } in shown {
+            for ShownRow { label, cells, .. } in self.shown_rows(&answer, at, names) {
                 let mut cells = cells.into_iter();
                 table.row(label, |_| cells.next().unwrap_or_default());
             }
         }
         let table = table.table(self.id)?;
-        Some(ScreenTable { title: self.title.to_owned(), shared: shared(&groups, &rows, frame), table })
+        Some(ScreenTable { title: self.title.to_owned(), shared: shared(groups, rows, frame), table })
+    }
+
+    /// Asks the run for the numbers, and for their changes from the first model or from the untreated passes.
+    fn ask<'a>(&self, frame: &'a Frame) -> Option<Answer<'a>> {
+        let columns = row_columns(frame, self.by);
+        let first = frame.models.first()?;
+        let against =
+            if frame.has_conditions() { (Column::Condition, None) } else { (Column::Model, Some(Value::Text(first))) };
+        let against = Some(against).filter(|_| !self.levels);
+        let mut rows = sorted_rows(frame, &Query { only: self.only, rows: &columns, numbers: self.numbers, against });
+        correct(rows.iter_mut().flat_map(|row| row.changes.iter_mut().flatten()));
+        Some(Answer { frame, groups: Groups::of(&columns, &rows), rows })
+    }
+
+    /// The rows of a number, one for each key; neighbours that show the same are one.
+    fn shown_rows(&self, answer: &Answer<'_>, at: usize, names: RowNames) -> Vec<ShownRow> {
+        let Answer { frame, groups, rows } = answer;
+        let mut shown: Vec<ShownRow> = Vec::new();
+        for key in &groups.keys {
+            let label = match names {
+                RowNames::Keys => self.label(frame, groups, key),
+                RowNames::KeysBelow => format!("  {}", self.label(frame, groups, key)),
+                RowNames::Number => self.numbers[at].heading(),
+            };
+            let of_models: Vec<_> = frame.models.iter().map(|model| groups.row(rows, key, model)).collect();
+            let row = ShownRow {
+                label,
+                bits: groups.bits(frame, key).into_iter().collect(),
+                is_change: of_models.iter().flatten().all(|row| row.changes[at].is_some()),
+                cells: of_models.iter().map(|row| row.map_or_else(Cell::none, |row| self.cell(row, at))).collect(),
+            };
+            match shown.last_mut().filter(|above| above.shows_same(&row)) {
+                Some(above) => above.join(row, names == RowNames::KeysBelow),
+                None => shown.push(row),
+            }
+        }
+        shown
     }
 
     /// A number of a row: its change, if the row is compared with another.
@@ -244,6 +257,24 @@ impl SideBySide<'_> {
         }
         parts.join(", ")
     }
+}
+
+/// What the rows of a number are named after.
+#[derive(Clone, Copy, PartialEq)]
+enum RowNames {
+    /// Their keys.
+    Keys,
+    /// Their keys, below a row with the name of the number.
+    KeysBelow,
+    /// The number.
+    Number,
+}
+
+/// What a run answers.
+struct Answer<'a> {
+    frame: &'a Frame,
+    groups: Groups<'a>,
+    rows: Vec<ResultRow<'a>>,
 }
 
 /// The values of the columns that make rows, without the model.
