@@ -16,6 +16,11 @@ impl TrainSpec {
         self.watch.check()?;
         self.check_seeds()?;
         self.optimizer.check()?;
+        for VariantSpec { name, rate, .. } in &self.variants {
+            if let Some(rate) = rate.filter(|&rate| !is_rate(rate)) {
+                bail_usage!("variant {name}: rate {rate} is not a learning rate above 0");
+            }
+        }
         self.loss.check()?;
         if self.stages[0].cycle_rate.is_some() {
             bail_usage!(

@@ -100,7 +100,7 @@ pub fn train_runs(
                     let trainer = Trainer {
                         spec,
                         config: &opened.configs[run.variant],
-                        init: spec.variants[run.variant].init(),
+                        variant: &spec.variants[run.variant],
                         start: opened.start.as_ref(),
                         tokenizer,
                         texts: &opened.corpora,

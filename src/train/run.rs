@@ -6,7 +6,7 @@ use super::corpus::Corpora;
 use super::data::DataSource;
 use super::layers::{layer_lines, LayerLine};
 use super::log::{self, EvalLine, HeldOutLine, LogLine};
-use super::spec::{Stage, TrainSpec};
+use super::spec::{Stage, TrainSpec, VariantSpec};
 use super::start::StartModel;
 use super::step::{copy_to_device, detached, step, tensors, trainable};
 use super::{Progress, TrainOutcome, WorkerPool, EVAL_FILE, HELD_OUT_FILE, LAYER_FILE, LOG_FILE};
@@ -20,7 +20,7 @@ use candle_core::{DType, Var};
 use engine::attention::{Fused, Stream};
 use engine::kernels::cross_entropy;
 use engine::model::pass::pass;
-use engine::model::{Init, ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
+use engine::model::{ModelConfig, Placement, Transformer, Weights, TENSOR_FILE};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ const COMPARED_TOK: usize = 256;
 pub(super) struct Trainer<'a> {
     pub(super) spec: &'a TrainSpec,
     pub(super) config: &'a ModelConfig,
-    pub(super) init: Init,
+    pub(super) variant: &'a VariantSpec,
     /// The model that it starts from.
     pub(super) start: Option<&'a StartModel>,
     pub(super) tokenizer: &'a Tokenizer,
@@ -144,7 +144,7 @@ impl Trainer<'_> {
     /// variant's, on the beginning of the first document.
     fn initial(&self, data: &DataSource<'_>) -> Result<(Weights, Option<f64>)> {
         let Some(start) = self.start else {
-            return Ok((Weights::init_with(self.config, self.seed, &self.init)?, None));
+            return Ok((Weights::init_with(self.config, self.seed, &self.variant.init())?, None));
         };
         let first = data.batch(&self.spec.stages[0], &self.spec.loss, 0)?;
         let row = &first.inputs[0];
@@ -243,7 +243,7 @@ impl RunState<'_> {
         let spec = self.run.spec;
         let watch = &self.run.spec.watch;
         let batch = self.data.batch(stage, &spec.loss, self.at.documents)?;
-        let rate = spec.rate_at(self.at.tokens);
+        let rate = self.run.variant.rate_factor(&spec.optimizer) * spec.rate_at(self.at.tokens);
         let placement = self.run.placement;
         let done = if placement.has_kernels() {
             step(&self.model, &mut self.optimizer, &batch, rate)?

@@ -120,6 +120,9 @@ pub struct VariantSpec {
     pub heads: Option<usize>,
     /// Head width, if it is another one.
     pub head_dim: Option<usize>,
+    /// Peak learning rate, if it is another one than `optimizer.rate`. Peaks of later cycles change in proportion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<f64>,
     /// `true` if the queries and keys of each head have an RMSNorm with a gain.
     #[serde(default)]
     pub qk_norm: bool,
@@ -147,6 +150,11 @@ impl VariantSpec {
         let usual = Init::default();
         let embedding_deviation = self.embedding_deviation.unwrap_or(usual.embedding_deviation);
         Init { embedding_deviation, zero_output: self.zero_output }
+    }
+
+    /// Its learning rates over those of the spec.
+    pub(super) fn rate_factor(&self, optimizer: &OptimizerSpec) -> f64 {
+        self.rate.map_or(1.0, |rate| rate / optimizer.rate)
     }
 }
 
@@ -338,7 +346,7 @@ impl TrainSpec {
         }
     }
 
-    /// The learning rate of the step after `tokens`: linear warm-up, then a cosine from the peak of the cycle to
+    /// The learning rate of the step after `tokens`, but for variants with one of their own: linear warm-up, then a cosine from the peak of the cycle to
     /// `final_fraction` of it over the stages of the cycle.
     pub fn rate_at(&self, tokens: usize) -> f64 {
         let optimizer = &self.optimizer;

@@ -319,6 +319,21 @@ fn training_lowers_the_loss_and_leaves_logs_and_loadable_models() {
 }
 
 #[test]
+fn a_variant_with_a_rate_of_its_own_is_trained_at_it() {
+    let out = tempfile::tempdir().unwrap();
+    let mut spec = spec();
+    spec.variants[1].rate = Some(0.5 * spec.optimizer.rate);
+    spec.stages.truncate(1);
+    finish(&spec, out.path());
+    let [usual, own] = ["transformer", "diff"].map(|variant| -> Vec<f64> {
+        let log = csv::Reader::from_path(out.path().join(variant).join("log.csv")).unwrap();
+        log.into_deserialize().map(|line| line.map(|line: LogLine| line.rate).unwrap()).collect()
+    });
+    assert!(!usual.is_empty() && usual.iter().all(|&rate| rate > 0.0));
+    assert_eq!(own, usual.iter().map(|rate| 0.5 * rate).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_variant_with_normed_queries_and_keys_has_their_gains_and_reloads() {
     let out = tempfile::tempdir().unwrap();
     let mut spec = spec();
@@ -554,6 +569,7 @@ fn a_spec_whose_numbers_do_not_fit_is_refused() {
     refused("attention = \"diff\"", "attention = \"diff\"\nheads = 0", "variant diff: heads");
     refused("attention = \"diff\"", "attention = \"diff\"\nheads = 3", "variant diff: num_key_value_heads 3");
     refused("attention = \"diff\"", "attention = \"diff\"\nembedding_deviation = -1", "embedding_deviation -1");
+    refused("attention = \"diff\"", "attention = \"diff\"\nrate = 0", "variant diff: rate 0");
     refused("head_dim = 8", "head_dim = 7", "(head_dim)");
     refused("heads = 4", "heads = 4\nkv_heads = 1", "variant diff: num_key_value_heads 1 is odd");
     refused("clip = 1.0", "clip = 0.0", "clip");
