@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Installs the package into a fresh Python environment, and measures with the binary, the archive and the module from there.
+# Installs the package into a fresh Python environment, and measures with the binary, the archive, the module and the notebook from
+# there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+notebook=$PWD/docs/notebook.ipynb
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 python3 -m venv "$scratch/venv"
@@ -19,3 +21,8 @@ cd "$scratch"
 difftool needle --ctx 256 --samples 1 --model transformer --out run | grep transformer
 [[ -s run/results.csv ]]
 python -c 'import difftool; print(difftool.run("needle", ctx=256, samples=1, model="transformer").tables["answers"])' | grep accuracy
+if "${pip[@]}" install nbclient ipykernel pandas; then
+  jupyter execute "$notebook"
+else
+  echo "skipped: the notebook, for which Jupyter cannot be installed here"
+fi

@@ -88,8 +88,8 @@ class Run:
         return {path.stem: path for path in sorted(self.folder.glob("*.png"))}
 
     def _repr_png_(self):
-        maps = [path.read_bytes() for name, path in self.figures.items() if name.startswith("heatmap")]
-        return maps[0] if maps else None
+        shown = [path.read_bytes() for name, path in self.figures.items() if name.startswith(("heatmap", "context"))]
+        return shown[0] if shown else None
 
     def _repr_html_(self):
         pages = [html.escape(page.read_text(encoding="utf-8")) for page in self.folder.glob("explore.html")]
