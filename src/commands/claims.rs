@@ -63,7 +63,7 @@ pub(super) static CLAIMS_COMMAND: Command = Command {
         screen,
         tables: &[&CLAIMS_TABLE, &READINGS],
         figures: &FIGURES,
-        next: Next::of_run("report RUN --out page.html", ""),
+        next: Next::of_run("report", "-o x.html", ""),
     }),
 };
 

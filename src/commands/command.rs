@@ -7,12 +7,13 @@ use crate::results::run_table::RunTable;
 use crate::results::screen::Screen;
 use crate::results::Frame;
 use anyhow::{Context as _, Result};
-use base::terminal::quoted;
+use base::terminal::{quoted, quoted_path};
 use clap::{ArgMatches, Args, FromArgMatches as _};
 use engine::model::open::BY_DEFAULT;
 use names::values::tokens_name;
 use serde::de::DeserializeOwned;
 use std::fmt;
+use std::path::Path;
 use text::PromptDefaults;
 use toml::de::ValueDeserializer;
 
@@ -59,28 +60,30 @@ pub(super) struct Measuring {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Next {
     command: &'static str,
+    /// Its arguments behind the folder of the run; `None` for a command that measures the models of the run.
+    of_run: Option<&'static str>,
     what: &'static str,
-    /// `true` if it measures the models of the run.
-    measures: bool,
 }
 
 impl Next {
     /// A command that measures the same models.
     pub(super) const fn measuring(command: &'static str, what: &'static str) -> Self {
-        Self { command, what, measures: true }
+        Self { command, of_run: None, what }
     }
 
     /// A command that reads the run.
-    pub(super) const fn of_run(command: &'static str, what: &'static str) -> Self {
-        Self { command, what, measures: false }
+    pub(super) const fn of_run(command: &'static str, args: &'static str, what: &'static str) -> Self {
+        Self { command, of_run: Some(args), what }
     }
 
-    /// The command line for models, with what it shows: `difftool ablate --model ./x, what noise costs`.
-    pub(super) fn words(self, models: &[String]) -> String {
-        let Self { command, what, measures } = self;
+    /// The command line for models, or for the folder of a run, with what it shows: `difftool ablate --model ./x, what noise costs`.
+    pub(super) fn words(self, models: &[String], folder: Option<&Path>) -> String {
+        let Self { command, of_run, what } = self;
         let mut words = format!("difftool {command}");
-        if measures && models != BY_DEFAULT {
-            words.extend(models.iter().map(|model| format!(" --model {}", quoted(model))));
+        match of_run {
+            Some(args) => words += &format!(" {} {args}", folder.map_or_else(|| "RUN".to_owned(), quoted_path)),
+            None if models == BY_DEFAULT => {}
+            None => words.extend(models.iter().map(|model| format!(" --model {}", quoted(model)))),
         }
         if what.is_empty() {
             words

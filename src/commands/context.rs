@@ -39,7 +39,7 @@ pub(super) static CONTEXT: Command = Command {
         screen: screen::screen,
         tables: &[&screen::SEGMENTS, &screen::TEXTS],
         figures: &[],
-        next: Next::of_run("show RUN --tables segments", "every segment"),
+        next: Next::of_run("show", "--tables segments", "every segment"),
     }),
 };
 

@@ -39,7 +39,7 @@ pub(super) fn print_tables(frame: &Frame, args: &TableArgs) -> Result<()> {
 /// The screen of a run: that of its command, or of `needle` if it does not say its command.
 pub(super) fn screen(frame: &Frame) -> Screen {
     let command = of_command(frame).or_else(|| NEEDLE.measuring()).expect("needle measures");
-    Screen { next: command.next.words(&frame.models), ..(command.screen)(frame) }
+    Screen { next: command.next.words(&frame.models, frame.about.folder.as_deref()), ..(command.screen)(frame) }
 }
 
 #[cfg(test)]
@@ -50,19 +50,20 @@ mod tests {
     use crate::results::{About, RunConfig};
     use engine::model::open::BY_DEFAULT;
     use names::ModelInfo;
+    use std::path::Path;
 
     #[test]
     fn what_is_next_is_a_command_for_the_models_of_the_run() {
         for command in commands().filter_map(|command| command.measuring().map(|measuring| (command, measuring))) {
             let (command, measuring) = command;
             let models = ["runs/a b/diff".to_owned(), "diff".to_owned()];
-            let next = measuring.next.words(&models);
+            let next = measuring.next.words(&models, Some(Path::new("runs/a b")));
             let line = next.split(", ").next().unwrap();
-            let words = line.replace("'runs/a b/diff'", "runs/x").replace("RUN", "run");
+            let words = line.replace("'runs/a b/diff'", "runs/x").replace("'runs/a b'", "runs/a");
             command_line().try_get_matches_from(words.split(' ')).unwrap_or_else(|error| panic!("{next}: {error}"));
             let is_of_run = ["difftool show", "difftool report"].iter().any(|start| next.starts_with(start));
             assert_eq!(line.contains("--model 'runs/a b/diff' --model diff"), !is_of_run, "{}: {next}", command.name);
-            assert!(!measuring.next.words(&BY_DEFAULT.map(str::to_owned)).contains("--model"));
+            assert!(!measuring.next.words(&BY_DEFAULT.map(str::to_owned), None).contains("--model"));
         }
     }
 

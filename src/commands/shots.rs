@@ -39,7 +39,7 @@ pub(super) static SHOTS: Command = Command {
         screen,
         tables: &[&TABLE],
         figures: &FIGURES,
-        next: Next::of_run("show RUN --tables all", "every order of the examples"),
+        next: Next::of_run("show", "--tables all", "every order of the examples"),
     }),
 };
 

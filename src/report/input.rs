@@ -50,7 +50,7 @@ impl SavedRun {
             );
         }
         let manifest = Manifest::read(&folder.join(MANIFEST))?;
-        let mut frame = FrameBuilder::new(about(&manifest)?);
+        let mut frame = FrameBuilder::new(about(folder, &manifest)?);
         let mut found = Findings::default();
         let mut figures = Vec::new();
         let mut explorer = None;
@@ -86,11 +86,11 @@ fn experiment_of(folder: &Path) -> Result<Option<String>> {
 }
 
 /// Models and settings of the run for its frame. Resampling uses the seed of the run, so tables are those it printed.
-fn about(manifest: &Manifest) -> Result<About> {
+fn about(folder: &Path, manifest: &Manifest) -> Result<About> {
     let seed = manifest.seeds.get("bootstrap").copied().unwrap_or(0);
     let of_maps = manifest.outputs.iter().any(|output| output.file == DRAWN);
     let config = RunConfig::of(&manifest.config).context(MANIFEST)?;
-    Ok(About { config, models: manifest.models.clone(), seed, of_maps })
+    Ok(About { config, models: manifest.models.clone(), seed, of_maps, folder: Some(folder.to_owned()) })
 }
 
 /// The path of an output that is what the manifest says it is.

@@ -15,6 +15,7 @@ use names::metric::{Kind, Number, ANSWER_REGION, SHARE_OUT};
 use names::{HeadPlace, ModelInfo, Replicates, ShortNames};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use text::shots::order_of;
 
@@ -28,6 +29,8 @@ pub struct About {
     pub seed: u64,
     /// `true` if it is about the maps of one prompt, of which the numbers of every head are kept.
     pub of_maps: bool,
+    /// The folder of the run; `None` of records from elsewhere.
+    pub folder: Option<PathBuf>,
 }
 
 /// Regions of which numbers of every head are kept, besides those of none, of the untreated passes. Of a single prompt, all

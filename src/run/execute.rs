@@ -92,7 +92,7 @@ impl Run {
         let (folder, store, begun) = open(&series, &left_out, &part)?;
         Ok(Self {
             frame: Frame::default(),
-            gathered: FrameBuilder::new(about(&series, &left_out)?),
+            gathered: FrameBuilder::new(about(folder.path(), &series, &left_out)?),
             resumed: store.finished(),
             files: RefCell::default(),
             series,
@@ -258,13 +258,14 @@ fn keys_of<'a>(
 }
 
 /// What tables need to know of the run besides its records.
-fn about(series: &[Series], left_out: &[LeftOut]) -> Result<About> {
+fn about(folder: &Path, series: &[Series], left_out: &[LeftOut]) -> Result<About> {
     let setup = &series[0].setup;
     Ok(About {
         config: RunConfig::of(&config(series, left_out))?,
         models: setup.models.iter().map(|model| model.info.clone()).collect(),
         seed: setup.grid.seed(),
         of_maps: setup.plan.maps.is_some(),
+        folder: Some(folder.to_owned()),
     })
 }
 

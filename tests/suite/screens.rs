@@ -36,6 +36,7 @@ macro_rules! assert_screen {
         settings.add_filter(r"[-+]?\d\.\d+e-\d+", "[small]"); // sums in single precision that nearly cancel
         settings.add_filter(r"to see them: .*", "to see them: [viewer]");
         settings.add_filter(r"up to \d+ [KMG]iB", "up to [memory]");
+        settings.add_filter(r"-\d{8}-\d{6}\b", "-[time]");
         settings.bind(|| assert_snapshot!($name, $screen));
     };
 }
