@@ -3,11 +3,12 @@
 use super::claims::all_claims;
 use super::command::{Action, Command};
 use super::experiment::Experiment;
-use super::{commands, run_tables};
+use super::{commands, run_tables, table_names};
 use crate::results::compare::MetricName;
 use anyhow::Result;
-use base::bail_usage;
 use base::terminal::wrapped;
+use base::{bail_usage, KnownNames};
+use clap::builder::PossibleValue;
 use clap::{Args, FromArgMatches as _};
 use names::condition::{Condition, TREATMENT_FORMS};
 use names::metric::{self, Headline, Kind, Metric};
@@ -31,8 +32,15 @@ pub(super) static EXPLAIN: Command = Command {
 #[derive(Debug, Args)]
 pub(super) struct Explain {
     /// Name, as it is printed or typed [default: list all names]
-    #[arg(value_name = "NAME", allow_hyphen_values = true)]
+    #[arg(value_name = "NAME", allow_hyphen_values = true, value_parser = NAMES, hide_possible_values = true)]
     pub name: Vec<String>,
+}
+
+/// Names that mean something; headings of several words, and conditions, do too.
+const NAMES: KnownNames<String> = KnownNames { parse: |typed| Ok(typed.to_owned()), names };
+
+fn names() -> Vec<PossibleValue> {
+    kinds().into_iter().flat_map(|(_, names)| names).map(PossibleValue::new).collect()
 }
 
 /// Prints what a name means, or all names.
@@ -52,7 +60,7 @@ fn run(args: &Explain) -> Result<()> {
         let names = kinds().into_iter().flat_map(|(_, names)| names).collect::<Vec<_>>();
         bail_usage!(
             "nothing is called `{asked}`{}; `difftool explain` lists all names",
-            hint(asked, names.iter().map(String::as_str))
+            hint(asked, names.iter().copied())
         );
     }
     let texts: Vec<String> = found.iter().map(Meaning::text).collect();
@@ -209,16 +217,17 @@ fn of_claims(asked: &str) -> Vec<Meaning> {
 }
 
 /// All names, by kind.
-fn kinds() -> [(&'static str, Vec<String>); 6] {
-    let mut claims: Vec<String> = all_claims().iter().map(|claim| claim.id.to_owned()).collect();
+fn kinds() -> [(&'static str, Vec<&'static str>); 6] {
+    let mut claims: Vec<&str> = all_claims().iter().map(|claim| claim.id).collect();
     claims.dedup();
+    let of_runs = |name: &&str| run_tables().any(|table| table.id == *name);
     [
-        ("metrics", metric::ALL.iter().map(|metric| metric.name.to_owned()).collect()),
-        ("columns", Column::ALL.iter().map(|column| column.name().to_owned()).collect()),
-        ("regions", REGION_MEANINGS.iter().map(|(name, _)| (*name).to_owned()).collect()),
-        ("treatments", TREATMENT_FORMS.iter().map(|form| form.name.to_owned()).collect()),
+        ("metrics", metric::ALL.iter().map(|metric| metric.name).collect()),
+        ("columns", Column::ALL.iter().map(|column| column.name()).collect()),
+        ("regions", REGION_MEANINGS.iter().map(|(name, _)| *name).collect()),
+        ("treatments", TREATMENT_FORMS.iter().map(|form| form.name).collect()),
         ("claims", claims),
-        ("tables", names::distinct(run_tables().map(|table| table.id.to_owned()))),
+        ("tables", table_names().into_iter().filter(of_runs).collect()),
     ]
 }
 
@@ -259,7 +268,7 @@ mod tests {
     fn every_name_of_the_list_is_explained() {
         for (kind, names) in kinds().into_iter().skip(1) {
             for name in names {
-                assert!(!meanings(&name).unwrap().is_empty(), "{kind}: {name}");
+                assert!(!meanings(name).unwrap().is_empty(), "{kind}: {name}");
             }
         }
         assert!(metric::ALL.iter().all(|metric| metric_of(metric.name).is_some()));

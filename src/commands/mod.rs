@@ -44,7 +44,7 @@ pub use cli::{command_line, with_tip};
 use command::{Action, Command};
 use execute::execute_typed;
 pub use experiment::Experiment;
-use names::{distinct, hint};
+use names::hint;
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -100,18 +100,29 @@ fn of_all_runs() -> impl Iterator<Item = &'static RunTable> {
     ablate::OF_CONDITIONS.iter().chain(&[&DIFFERENCES]).chain(of_measures).copied()
 }
 
+/// The names and titles of all tables, those of several commands several times.
+fn named_tables() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_training = TRAINING_TABLES.iter().map(|table| (table.id, table.title));
+    run_tables().map(|table| (table.id, table.title)).chain(of_training)
+}
+
+/// The names of all tables.
+fn table_names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = Vec::new();
+    for (id, _) in named_tables() {
+        if !names.contains(&id) {
+            names.push(id);
+        }
+    }
+    names
+}
+
 /// The table that is typed: its name, or the title that it is printed under.
 fn table_name(typed: &str) -> Result<&'static str, String> {
-    let of_training = TRAINING_TABLES.iter().map(|table| (table.id, table.title));
-    let known: Vec<(&str, &str)> = run_tables().map(|table| (table.id, table.title)).chain(of_training).collect();
-    let found = known.iter().find(|(id, title)| *id == typed || title.eq_ignore_ascii_case(typed));
-    found.map(|(id, _)| *id).ok_or_else(|| {
-        let ids = distinct(known.iter().map(|(id, _)| (*id).to_owned()));
-        format!(
-            "there is no table `{typed}`{}; there are {}",
-            hint(typed, ids.iter().map(String::as_str)),
-            ids.join(", ")
-        )
+    let found = named_tables().find(|(id, title)| *id == typed || title.eq_ignore_ascii_case(typed));
+    found.map(|(id, _)| id).ok_or_else(|| {
+        let ids = table_names();
+        format!("there is no table `{typed}`{}; there are {}", hint(typed, ids.iter().copied()), ids.join(", "))
     })
 }
 

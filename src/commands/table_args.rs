@@ -1,11 +1,12 @@
 //! The flags that say which tables are printed, and how.
 
-use super::table_name;
+use super::{table_name, table_names};
 use crate::results::print::{chosen_text, json_of, latex_table, screen_text, Tables};
 use crate::results::screen::Screen;
 use crate::results::table::Table;
 use anyhow::Result;
-use base::bail_usage;
+use base::{bail_usage, KnownNames};
+use clap::builder::PossibleValue;
 use clap::Args;
 use names::ShortNames;
 use std::io::Write as _;
@@ -15,7 +16,7 @@ use std::io::Write as _;
 #[command(next_help_heading = "Output")]
 pub(super) struct TableArgs {
     /// Tables to print: `all`, or names of some of these, separated by commas [default: one screen]
-    #[arg(long, value_name = "NAMES", value_parser = wanted_tables, conflicts_with = "json")]
+    #[arg(long, value_name = "NAMES", value_parser = TABLES, hide_possible_values = true, conflicts_with = "json")]
     pub tables: Option<Tables>,
     /// Print all tables as JSON
     #[arg(long)]
@@ -77,6 +78,13 @@ pub(super) fn chosen(mut tables: Vec<Table>, wanted: &Tables) -> Result<Vec<Tabl
     }
     tables.retain(|table| names.iter().any(|name| name == table.id));
     Ok(tables)
+}
+
+/// Names of tables.
+const TABLES: KnownNames<Tables> = KnownNames { parse: wanted_tables, names: tables };
+
+fn tables() -> Vec<PossibleValue> {
+    ["all"].into_iter().chain(table_names()).map(PossibleValue::new).collect()
 }
 
 /// Parses names of tables, or the titles that they are printed under.

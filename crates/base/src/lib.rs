@@ -23,6 +23,7 @@ pub mod files;
 pub mod foreign_table;
 pub mod hash;
 pub mod json_objects;
+mod known_names;
 pub mod memory;
 pub mod model_files;
 pub mod seed;
@@ -30,3 +31,4 @@ pub mod spec_file;
 pub mod terminal;
 
 pub use file_name::FileName;
+pub use known_names::KnownNames;

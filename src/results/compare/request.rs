@@ -5,13 +5,13 @@ use super::super::records::{Quantity, RecordRef, Records};
 use anyhow::Result;
 use base::bail_usage;
 use base::error::Usage;
-use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Args, Command};
+use base::KnownNames;
+use clap::builder::PossibleValue;
+use clap::Args;
 use names::column::{names, Column, Value};
 use names::metric::{self, headline_rank, Label, Metric};
 use names::{hint, is_short_for, Replicates, REGION_MEANINGS, SEED_FOLDERS};
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -28,14 +28,14 @@ pub struct Request {
     #[arg(long, value_name = "VALUE")]
     pub baseline: Option<String>,
     /// Metrics by their names in `results.csv`, as in `accuracy,share_abs[answer]`; `all` for every one [default: the main ones]
-    #[arg(long, value_parser = MetricParser, value_delimiter = ',', value_name = "METRIC")]
+    #[arg(long, value_parser = METRICS, value_delimiter = ',', value_name = "METRIC")]
     #[arg(hide_possible_values = true, long_help = metrics_help())]
     pub metric: Vec<MetricName>,
     /// Only records with this value (`none`: without one); may be repeated: each column must have one of its values
     #[arg(long = "where", value_name = "COLUMN=VALUE")]
     pub only: Vec<String>,
     /// A row for each value of these columns; `layer` and `head` also select the records of layers and heads
-    #[arg(long = "group-by", value_parser = ColumnParser, value_delimiter = ',', value_name = "COLUMN")]
+    #[arg(long = "group-by", value_parser = COLUMNS, value_delimiter = ',', value_name = "COLUMN")]
     #[arg(hide_possible_values = true)]
     pub groups: Vec<String>,
     /// The conditions of `only`, and the columns of `groups`, of records.
@@ -122,40 +122,19 @@ pub(crate) fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'sta
     })
 }
 
-/// Parser of a metric's name. It accepts any, as files of other versions have other metrics; the names of the catalogue are its
-/// possible values, which shells complete.
-#[derive(Clone)]
-struct MetricParser;
+/// Names of metrics; others are taken too, as files of other versions have other metrics.
+const METRICS: KnownNames<MetricName> = KnownNames { parse: MetricName::from_str, names: metrics };
 
-impl TypedValueParser for MetricParser {
-    type Value = MetricName;
-
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<MetricName, clap::Error> {
-        MetricName::from_str.parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let metrics = metric::ALL.iter().map(|metric| PossibleValue::new(metric.name).help(metric.meaning));
-        Some(Box::new(metrics.chain([PossibleValue::new(ALL_METRICS).help("Every metric")])))
-    }
+fn metrics() -> Vec<PossibleValue> {
+    let all = PossibleValue::new(ALL_METRICS).help("Every metric");
+    metric::ALL.iter().map(|metric| PossibleValue::new(metric.name).help(metric.meaning)).chain([all]).collect()
 }
 
-/// Parser of a column's name. It accepts any, as files of other programs have columns of their own.
-#[derive(Clone)]
-struct ColumnParser;
+/// Names of columns; others are taken too, as files of other programs have columns of their own.
+const COLUMNS: KnownNames<String> = KnownNames { parse: |typed| Ok(typed.to_owned()), names: columns };
 
-impl TypedValueParser for ColumnParser {
-    type Value = String;
-
-    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
-        clap::builder::StringValueParser::new().parse_ref(command, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(
-            Column::ALL.iter().filter(|column| column.can_group()).map(|column| PossibleValue::new(column.name())),
-        ))
-    }
+fn columns() -> Vec<PossibleValue> {
+    Column::ALL.iter().filter(|column| column.can_group()).map(|column| PossibleValue::new(column.name())).collect()
 }
 
 /// `COLUMN=VALUE`: only records with that value. Several of one column let any of their values pass.
