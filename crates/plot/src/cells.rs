@@ -99,6 +99,8 @@ const LEFT: f64 = 40.0;
 const CELL: ((f64, f64), f64) = ((10.0, 76.0), 50.0);
 /// Least and largest width of a cell with details, and its largest height.
 const DETAILED_CELL: ((f64, f64), f64) = ((62.0, 168.0), 62.0);
+/// How much wider cells may be on a page of given width.
+const STRETCH: f64 = 2.5;
 /// Height of a cell over its width, and its least height, of one with a number, and of one with a number and a detail.
 const CELL_SHAPE: f64 = 0.7;
 const LEAST_HEIGHT: (f64, f64, f64) = (3.0, 22.0, 46.0);
@@ -248,7 +250,8 @@ impl<'a> CellStyle<'a> {
         let ((least, most), highest) = if has_details { DETAILED_CELL } else { CELL };
         let room = heading.page.room();
         let rows = broken(rows, least, heading.page.width_mm.map_or(f64::INFINITY, |_| room));
-        let mut width = most;
+        // A page of given width is filled.
+        let mut width = heading.page.width_mm.map_or(most, |_| STRETCH * most);
         while width > least && CellLayout::new(&rows, width).width > room {
             width -= 1.0;
         }
@@ -409,6 +412,16 @@ mod tests {
         let numbers = || HeadPlace::all(layers, heads).map(|at| (at, Some(0.5)));
         let grids = ["transformer", "diff", "diff-v2"].map(|model| CellGrid::of_heads(model.into(), numbers()));
         (0..count).map(|i| CellRow { heading: format!("score {i}"), grids: grids.to_vec() }).collect()
+    }
+
+    #[test]
+    fn few_columns_are_wider_on_a_page_of_given_width() {
+        let width = |width_mm| {
+            let page = Page { width_mm, ..Page::default() };
+            let heading = FigureHeading { page, ..FigureHeading::default() };
+            CellStyle::new(&scores(1, 5, 1), &heading, &CellScale::of_heads("%")).layout.width / page.room()
+        };
+        assert!(width(Some(84.0)) > 0.95 && width(None) < 0.5, "{} {}", width(Some(84.0)), width(None));
     }
 
     #[test]

@@ -1,6 +1,5 @@
-//! Layout of tables for the terminal: aligned columns, no lines; on a terminal, decided changes are bold, and coloured
-//! by their sign. A table that is wider than the page says once what
-//! all its rows share, and is broken into parts and blocks of columns.
+//! Layout of tables for the terminal: aligned columns, no lines; on a terminal, decided changes are bold, and coloured by their
+//! sign. A table that is wider than the page says once what all its rows share, and is broken into parts and blocks of columns.
 
 use super::super::table::{Cell, ColumnRole, Table, TableColumn};
 use base::terminal::{self, escaped, wrapped};
@@ -24,7 +23,7 @@ const NARROWEST: usize = 11;
 /// A table laid out, printed with `{}`; the last line ends without a newline.
 pub(crate) struct TextTable {
     columns: Vec<TableColumn>,
-    rows: Vec<Row>,
+    rows: Vec<LaidRow>,
     /// `true` if headings that are wider than their columns are broken into lines: those with long names of models.
     narrow: bool,
     page: usize,
@@ -33,10 +32,9 @@ pub(crate) struct TextTable {
 }
 
 /// A row, laid out.
-type Row = Vec<LaidCell>;
+type LaidRow = Vec<LaidCell>;
 
 /// A cell as one line.
-#[derive(PartialEq)]
 struct LaidCell {
     text: String,
     /// `true` if it is a decided change.
@@ -50,7 +48,7 @@ impl TextTable {
     pub(crate) fn new(table: &Table) -> Self {
         let mut columns = table.columns.clone();
         columns.iter_mut().for_each(|column| column.heading = escaped(&column.heading).into_owned());
-        let mut rows: Vec<Row> = table.rows.iter().map(|_| Row::new()).collect();
+        let mut rows: Vec<LaidRow> = table.rows.iter().map(|_| LaidRow::new()).collect();
         for (at, column) in columns.iter_mut().enumerate() {
             let cells: Vec<&Cell> = table.rows.iter().map(|row| &row[at]).collect();
             // Numbers stand below each other, whatever stands behind them.
@@ -93,7 +91,7 @@ impl TextTable {
     }
 
     /// Characters that columns of rows take.
-    fn width(&self, columns: &[usize], rows: &[&Row]) -> usize {
+    fn width(&self, columns: &[usize], rows: &[&LaidRow]) -> usize {
         let mut width = 0;
         for &column in columns {
             let cells = rows.iter().map(|row| row[column].text.width());
@@ -115,7 +113,7 @@ impl TextTable {
     }
 
     /// The blocks of columns that are as wide as the page at most, as far as a single column is; keys come in each.
-    fn blocks(&self, columns: &[usize], rows: &[&Row]) -> Vec<Vec<usize>> {
+    fn blocks(&self, columns: &[usize], rows: &[&LaidRow]) -> Vec<Vec<usize>> {
         let (keys, others): (Vec<usize>, Vec<usize>) = columns.iter().partition(|&&column| self.is_key(column));
         let mut blocks = vec![keys.clone()];
         for column in others {
@@ -130,8 +128,8 @@ impl TextTable {
     }
 
     /// The rows of each value of a column, in the order in which values first come.
-    fn parts(&self, column: usize) -> Vec<(&str, Vec<&Row>)> {
-        let mut parts: Vec<(&str, Vec<&Row>)> = Vec::new();
+    fn parts(&self, column: usize) -> Vec<(&str, Vec<&LaidRow>)> {
+        let mut parts: Vec<(&str, Vec<&LaidRow>)> = Vec::new();
         for row in &self.rows {
             let value = row[column].text.as_str();
             match parts.iter_mut().find(|(known, _)| *known == value) {
@@ -143,7 +141,7 @@ impl TextTable {
     }
 
     /// Some of the columns of some rows, aligned.
-    fn block(&self, columns: &[usize], rows: &[&Row]) -> String {
+    fn block(&self, columns: &[usize], rows: &[&LaidRow]) -> String {
         let mut block = comfy_table::Table::new();
         block.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if self.styled {
@@ -209,7 +207,7 @@ fn parts_of(heading: &str) -> Vec<Word<'_>> {
 impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: Vec<usize> = (0..self.columns.len()).collect();
-        let rows: Vec<&Row> = self.rows.iter().collect();
+        let rows: Vec<&LaidRow> = self.rows.iter().collect();
         if self.fits() {
             return f.write_str(&self.block(&all, &rows));
         }
