@@ -61,6 +61,7 @@ impl Section {
         context! {
             analysis => Serde(facts::analysis(run)),
             command => facts::command(run),
+            conclusion => self.conclusion(),
             contents => values_of(self.all_tables()),
             details => values_of(self.tables(true)),
             environment => Serde(facts::environment(run)),

@@ -22,6 +22,8 @@ pub(crate) fn markdown(report: &Report) -> String {
         let _ = write!(text, "\n## {} ({folder})\n", escaped(&facts::name(run)));
         let mut paragraphs = vec![run.frame.about.config.question.trim()];
         paragraphs.extend(facts::analysis(run));
+        let conclusion = section.conclusion().unwrap_or_default();
+        paragraphs.push(&conclusion);
         let sentence = facts::sentence(run);
         paragraphs.push(&sentence);
         for paragraph in paragraphs.into_iter().filter(|paragraph| !paragraph.is_empty()) {

@@ -5,6 +5,7 @@
 //! HTML file ([`html()`]) or as Markdown ([`markdown()`]). Everything on the page comes from the folder: nothing is
 //! measured or made up here.
 
+mod conclusion;
 mod facts;
 mod figure;
 mod html;
@@ -142,6 +143,11 @@ impl Section {
     fn model_names(&self) -> Vec<String> {
         let frame = &self.run.frame;
         frame.models.iter().map(|model| frame.short_name(model)).collect()
+    }
+
+    /// What the run found, in two sentences, unless its chapters say it.
+    fn conclusion(&self) -> Option<String> {
+        conclusion::of_run(&self.run.frame).filter(|_| self.chapters.is_empty())
     }
 
     /// The figure of a chapter.
