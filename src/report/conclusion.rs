@@ -79,8 +79,8 @@ mod tests {
         }
         assert_eq!(
             of_run(&Frame::new(About::default(), &records)).unwrap(),
-            "a answers 25 [11, 47] % of the questions; less a, in points: b +65 [+37, +82]*. Noise hidden from the rows of \
-             the answer gives back, in points: a +50 [+24, +71]."
+            "a answers 25 [11, 47] % of the questions; less a, in points: b +65 [+38, +82]*. Noise hidden from the rows of \
+             the answer gives back, in points: a +50 [+26, +70]."
         );
         assert_eq!(of_run(&Frame::default()), None);
     }
