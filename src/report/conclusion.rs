@@ -1,35 +1,19 @@
-//! What a run found, in two sentences on top of its section.
+//! The sentences that begin the section of a run: accuracy, how models differ in it, and what noise costs.
 
-use crate::results::difference::correct;
-use crate::results::run_table::sorted_rows;
+use crate::results::screen::accuracy_changes;
 use crate::results::table::Cell;
-use crate::results::{of_model, under, Frame, Query};
+use crate::results::{of_model, under, Frame};
 use names::metric::{ACCURACY, HIDDEN_ACCURACY, NOISE_REGION};
-use names::{Column, Value};
 
-/// How much the first model answers, how the others differ from it, and what hiding noise gives back; `None` of a run that asks for
+/// Accuracy of the first model, differences of the others from it, and changes with noise hidden; `None` of a run that asks for
 /// nothing.
 pub(super) fn of_run(frame: &Frame) -> Option<String> {
     let first = frame.models.first()?;
-    let query = Query {
-        only: &[under(None)],
-        rows: &[Column::Model],
-        numbers: &[ACCURACY.overall()],
-        against: Some((Column::Model, Some(Value::Text(first)))),
-    };
-    let mut rows = sorted_rows(frame, &query);
-    correct(rows.iter_mut().flat_map(|row| row.changes.iter_mut().flatten()));
-    let level = Cell::estimate(ACCURACY.kind, rows.first()?.numbers[0]);
+    let level = frame.estimate(ACCURACY.overall(), &[of_model(first), under(None)])?;
+    let level = Cell::estimate(ACCURACY.kind, level);
     let mut text = format!("{} answers {} % of the questions", frame.short_name(first), level.line());
-    let mut changes = Vec::new();
-    for row in &rows {
-        if let (Some(Value::Text(model)), Some(change)) = (row.keys[0], &row.changes[0]) {
-            let cell = Cell { decided: change.is_decided(), ..Cell::difference(ACCURACY.kind, change) };
-            changes.push(format!("{} {}", frame.short_name(model), cell.line()));
-        }
-    }
-    if !changes.is_empty() {
-        text += &format!("; less {}, in points: {}", frame.short_name(first), changes.join(", "));
+    if let Some(changes) = accuracy_changes(frame, None) {
+        text += &format!("; {changes}");
     }
     let gives_back = given_back(frame);
     if !gives_back.is_empty() {
@@ -38,7 +22,7 @@ pub(super) fn of_run(frame: &Frame) -> Option<String> {
     Some(text + ".")
 }
 
-/// What hiding noise changes in the accuracy of each model.
+/// The change of each model's accuracy with noise hidden, in words.
 fn given_back(frame: &Frame) -> Vec<String> {
     let mut changes = Vec::new();
     for model in &frame.models {

@@ -145,7 +145,7 @@ impl Section {
         frame.models.iter().map(|model| frame.short_name(model)).collect()
     }
 
-    /// What the run found, in two sentences, unless its chapters say it.
+    /// The sentences that begin the section; none where chapters have their own.
     fn conclusion(&self) -> Option<String> {
         conclusion::of_run(&self.run.frame).filter(|_| self.chapters.is_empty())
     }

@@ -2,7 +2,7 @@
 //! what all rows share is said once.
 
 use super::difference::correct;
-use super::frame::{of_model, Frame};
+use super::frame::{of_model, under, Frame};
 use super::query::{Query, ResultRow};
 use super::run_table::{row_columns, sorted_rows};
 use super::table::{numbers, plural, words, Cell, Table, TableColumn};
@@ -259,7 +259,7 @@ impl SideBySide<'_> {
     }
 }
 
-/// What the rows of a number are named after.
+/// The names of the rows of a number.
 #[derive(Clone, Copy, PartialEq)]
 enum RowNames {
     /// Their keys.
@@ -270,7 +270,7 @@ enum RowNames {
     Number,
 }
 
-/// What a run answers.
+/// The rows of a query, by their keys.
 struct Answer<'a> {
     frame: &'a Frame,
     groups: Groups<'a>,
@@ -458,13 +458,19 @@ pub(crate) fn note_on_changes(frame: &Frame) -> Option<String> {
     is_of_models.then(|| format!("{}: change from {} on the same prompts.", names.join(", "), frame.short_name(first)))
 }
 
-/// The differences of accuracy between the models under one condition, in a sentence: `At 4 bits, less transformer: diff
-/// +11 [-5, +28].`
+/// The differences of accuracy between the models under one condition, in a sentence: `At 4 bits, less transformer, in points:
+/// diff +11 [-5, +28].`
 pub(crate) fn note_on_condition(frame: &Frame, condition: &str) -> Option<String> {
+    let changes = accuracy_changes(frame, Some(condition))?;
+    Some(format!("At {}, {changes}.", frame.condition_words(condition)))
+}
+
+/// The differences of accuracy of the models from the first under a condition, `None` for the untreated passes, in words: `less
+/// transformer, in points: diff +11 [-5, +28]`.
+pub(crate) fn accuracy_changes(frame: &Frame, condition: Option<&str>) -> Option<String> {
     let first = frame.models.first()?;
-    let only = [(Column::Condition, Some(Value::Text(condition)))];
     let query = Query {
-        only: &only,
+        only: &[under(condition)],
         rows: &[Column::Model],
         numbers: &[ACCURACY.overall()],
         against: Some((Column::Model, Some(Value::Text(first)))),
@@ -477,6 +483,5 @@ pub(crate) fn note_on_condition(frame: &Frame, condition: &str) -> Option<String
         let cell = Cell { decided: change.is_decided(), ..Cell::difference(ACCURACY.kind, change) };
         parts.push(format!("{} {}", frame.short_name(model), cell.line()));
     }
-    let at = frame.condition_words(condition);
-    (!parts.is_empty()).then(|| format!("At {at}, less {}, in points: {}.", frame.short_name(first), parts.join(", ")))
+    (!parts.is_empty()).then(|| format!("less {}, in points: {}", frame.short_name(first), parts.join(", ")))
 }
