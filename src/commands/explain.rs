@@ -1,16 +1,22 @@
 //! `difftool explain`: what a name in tables, files and flags means.
 
+mod screen_words;
+
+use self::screen_words::SCREEN_WORDS;
 use super::claims::all_claims;
 use super::command::{Action, Command};
 use super::experiment::Experiment;
 use super::{commands, run_tables, table_names};
+use crate::measures::role_number;
 use crate::results::compare::MetricName;
+use crate::run::Plan;
 use anyhow::Result;
 use base::terminal::wrapped;
 use base::{bail_usage, KnownNames};
 use clap::builder::PossibleValue;
 use clap::{Args, FromArgMatches as _};
-use names::condition::{Condition, TREATMENT_FORMS};
+use engine::model::open::built_in_names;
+use names::condition::{Condition, Conditions, TREATMENT_FORMS};
 use names::metric::{self, Headline, Kind, Metric};
 use names::{hint, Column, REGION_MEANINGS};
 use std::io::Write as _;
@@ -36,11 +42,12 @@ pub(super) struct Explain {
     pub name: Vec<String>,
 }
 
-/// Names that mean something; headings of several words, and conditions, do too.
+/// Names that mean something; what is of several words, and conditions, do too.
 const NAMES: KnownNames<String> = KnownNames { parse: |typed| Ok(typed.to_owned()), names };
 
 fn names() -> Vec<PossibleValue> {
-    kinds().into_iter().flat_map(|(_, names)| names).map(PossibleValue::new).collect()
+    let names = kinds().into_iter().flat_map(|(_, names)| names);
+    names.filter(|name| !name.contains(' ')).map(PossibleValue::new).collect()
 }
 
 /// Prints what a name means, or all names.
@@ -104,14 +111,31 @@ impl Meaning {
     }
 }
 
-/// All that has a name, which may be of several kinds.
+/// All that has a name; of a row of a screen with several parts (`noise, nats`, `noise (4096, N=4 R=2)`), what each part means.
 ///
 /// # Errors
 /// If a command has no plan for the built-in models.
 fn meanings(asked: &str) -> Result<Vec<Meaning>> {
+    let mut found = meanings_of_name(asked)?;
+    if found.is_empty() {
+        let (before_setting, _) = asked.split_once(" (").unwrap_or((asked, ""));
+        for part in before_setting.split(',') {
+            found.extend(meanings_of_name(part.trim())?);
+        }
+    }
+    Ok(found)
+}
+
+/// All that has this name, which may be of several kinds.
+///
+/// # Errors
+/// As [`meanings`].
+fn meanings_of_name(asked: &str) -> Result<Vec<Meaning>> {
     let mut found = Vec::new();
     if let Some((metric, region)) = metric_of(asked) {
         found.push(of_metric(metric, region.as_deref())?);
+    } else if let Some(number) = role_number(asked) {
+        found.push(of_metric(number.metric, number.region)?);
     }
     let is_asked = |name: &str| name.eq_ignore_ascii_case(asked);
     let columns = Column::ALL.iter().filter(|column| is_asked(column.name()) || is_asked(column.heading()));
@@ -123,6 +147,14 @@ fn meanings(asked: &str) -> Result<Vec<Meaning>> {
     if asked.contains('(') {
         found.extend(asked.parse::<Condition>().ok().map(|condition| of_condition(asked, &condition)));
     }
+    found.extend(condition_in_words(asked)?.map(|condition| of_condition(&condition.to_string(), &condition)));
+    let screen_words = SCREEN_WORDS.iter().filter(|word| word.is_in(asked));
+    found.extend(screen_words.map(|word| Meaning::new(word.name, "on screens", word.meaning)));
+    let models = built_in_names().into_iter().filter(|name| is_asked(name));
+    found.extend(models.map(|name| {
+        Meaning::new(name, "a model", "A small model that is in the program.")
+            .fact("more", format!("difftool inspect {name}"))
+    }));
     found.extend(of_claims(asked));
     let tables = run_tables().filter(|table| is_asked(table.id) || is_asked(table.title));
     found.extend(tables.map(|table| {
@@ -173,18 +205,41 @@ fn of_metric(metric: &Metric, region: Option<&str>) -> Result<Meaning> {
         .fact("measured by", measured_by(metric)?.join(", ")))
 }
 
-/// The commands that record a metric by default. Claims have series of several.
-fn measured_by(metric: &Metric) -> Result<Vec<&'static str>> {
-    let mut names = Vec::new();
+/// The plans of each command that measures, without flags. Claims have series of several.
+fn default_plans() -> Result<Vec<(&'static str, Vec<Plan>)>> {
+    let mut all = Vec::new();
     for command in commands() {
         if command.measuring().is_none() || command.name == super::claims::CLAIMS_COMMAND.name {
             continue;
         }
         let typed = command.typed(&[command.name.to_owned()])?;
         let (plans, _) = Experiment::new(command, typed.flags, typed.run).plans()?;
+        all.push((command.name, plans));
+    }
+    Ok(all)
+}
+
+/// The condition that a command applies by default and calls so on its screen: `noise hidden`.
+fn condition_in_words(words: &str) -> Result<Option<Condition>> {
+    for (_, plans) in default_plans()? {
+        for plan in plans {
+            let names: Vec<String> = plan.all_conditions()?.iter().map(ToString::to_string).collect();
+            let facts = Conditions::of_names(names.iter().map(String::as_str));
+            if let Some(named) = facts.0.iter().find(|condition| condition.words == words) {
+                return Ok(named.name.parse().ok());
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The commands that record a metric by default.
+fn measured_by(metric: &Metric) -> Result<Vec<&'static str>> {
+    let mut names = Vec::new();
+    for (command, plans) in default_plans()? {
         let mut measured = plans.iter().flat_map(|plan| &plan.measures).flat_map(|measure| measure.metrics());
         if measured.any(|measured| measured.name == metric.name) {
-            names.push(command.name);
+            names.push(command);
         }
     }
     Ok(names)
@@ -203,11 +258,14 @@ fn of_condition(asked: &str, condition: &Condition) -> Meaning {
     Meaning::new(asked, "a condition", meanings.join(" ")).fact("in words", condition.words())
 }
 
-/// The readings of a claim of the paper.
+/// The readings of a claim of the paper, by its place there (`T2`), its words on the screen, or both.
 fn of_claims(asked: &str) -> Vec<Meaning> {
-    let readings = all_claims().iter().filter(|claim| claim.id.eq_ignore_ascii_case(asked));
+    let is_meant = |name: &str| name.eq_ignore_ascii_case(asked);
+    let readings = all_claims().iter().filter(|claim| {
+        is_meant(claim.id) || is_meant(claim.label) || is_meant(&format!("{} {}", claim.id, claim.label))
+    });
     let readings = readings.map(|claim| {
-        Meaning::new(&format!("{} {}", claim.id, claim.label), "a claim", claim.says)
+        Meaning::new(&claim.title(), "a claim", claim.says)
             .fact("the paper", claim.paper_words)
             .fact("read as", claim.reading)
             .fact("not said", claim.unsaid)
@@ -217,7 +275,7 @@ fn of_claims(asked: &str) -> Vec<Meaning> {
 }
 
 /// All names, by kind.
-fn kinds() -> [(&'static str, Vec<&'static str>); 6] {
+fn kinds() -> [(&'static str, Vec<&'static str>); 8] {
     let mut claims: Vec<&str> = all_claims().iter().map(|claim| claim.id).collect();
     claims.dedup();
     let of_runs = |name: &&str| run_tables().any(|table| table.id == *name);
@@ -228,6 +286,8 @@ fn kinds() -> [(&'static str, Vec<&'static str>); 6] {
         ("treatments", TREATMENT_FORMS.iter().map(|form| form.name).collect()),
         ("claims", claims),
         ("tables", table_names().into_iter().filter(of_runs).collect()),
+        ("on screens", SCREEN_WORDS.iter().map(|word| word.name).collect()),
+        ("models", built_in_names()),
     ]
 }
 
@@ -244,6 +304,7 @@ mod tests {
     fn names_headings_and_conditions_are_explained() {
         for (asked, title, words) in [
             ("noise in output %", "noise_out, a metric", "Sum of share_out over"),
+            ("noise in output points", "noise_out, a metric", "Sum of share_out over"),
             (metric::NOISE_OUT.name, "noise_out, a metric", "measured by"),
             ("answer in |a| %", "share_abs, a metric", "subtraction cancels"),
             ("share_out[answer]", "share_out, a metric", "answer in output %"),
@@ -253,7 +314,15 @@ mod tests {
             ("distractor", "distractor, a region", "other needles"),
             ("mask", "mask, a treatment", "mask(KEYS"),
             ("mask(noise)", "mask(noise), a condition", "noise"),
-            ("t3", "T3 ", "not said"),
+            ("t3", "T3: less on noise, in output, a claim", "not said"),
+            ("T2 falls less", "T2: falls less, a claim", "read as"),
+            ("noise hidden", "mask(noise), a condition", "in words noise hidden"),
+            ("4 bits, by head", "a condition", "in words 4 bits, by head"),
+            ("attention logits, top 1", "top 1, on screens", "largest magnitude"),
+            ("noise (4096, N=12 R=2)", "noise, a region", "template, filler"),
+            ("8 best by cost", "best by cost, on screens", "other prompts"),
+            ("cancelling %", "cancelled, a metric", "the subtraction removes"),
+            ("diff", "diff, a model", "difftool inspect diff"),
             ("differences", "differences, a table", "--tables differences"),
             ("needle", "needle, a region", "needle, a command"),
         ] {

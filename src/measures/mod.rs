@@ -59,7 +59,7 @@ pub(crate) use outliers::{side_by_side as outliers_side_by_side, OutlierMeasure,
 pub use output::{mean_over_layers, Contribution, Contributions, LayerOutput, LayerSums};
 pub use pooled_map::{PooledMap, PooledMapCollector, PooledMapProbe, PooledMapSpec, Pooling, RowQuantity};
 pub use premise::Agreement;
-pub(crate) use roles::{by_role, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
+pub(crate) use roles::{by_role, role_number, RolesMeasure, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 pub(crate) use shape::ShapeMeasure;
 pub(crate) use sinks::{SinkCollector, SinkProbe};
 pub use strangers::{of_strangers, NoiseRows};

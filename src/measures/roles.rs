@@ -13,7 +13,7 @@
 
 mod tables;
 
-pub(crate) use tables::{by_role, ANSWER_HEADS, EVERY_HEAD, ROLES, SINKS, STRONGEST};
+pub(crate) use tables::{by_role, role_number, ANSWER_HEADS, EVERY_HEAD, ROLES, SINKS, STRONGEST};
 
 use super::target::{share, RowMean};
 use super::{of_head, rounded, Measure, MeasureOutput, ObservedPass};

@@ -108,6 +108,32 @@ fn of_context() {
     assert_screen!("context", screen(&Scratch::new(), args));
 }
 
+/// The first cells of rows with numbers, in the screen of a snapshot.
+fn rows_of_screen(name: &str) -> Vec<String> {
+    let path = format!("{}/tests/suite/snapshots/{name}.snap", env!("CARGO_MANIFEST_DIR"));
+    let mut rows = Vec::new();
+    for line in std::fs::read_to_string(path).unwrap().lines() {
+        let Some((row, cells)) = line.trim_start().split_once("  ") else { continue };
+        if cells.trim_start().starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c)) {
+            rows.push(row.to_owned());
+        }
+    }
+    assert!(!rows.is_empty(), "{name}");
+    rows
+}
+
+#[test]
+fn every_row_is_explained() {
+    let scratch = Scratch::new();
+    for name in ["needle", "ratio", "quantize", "heads", "outliers", "ablate", "nll", "shots", "claims", "compare"] {
+        for row in rows_of_screen(name) {
+            let explained =
+                Outcome::of(difftool(scratch.folder(), &["explain".to_owned(), row.clone()]).output().unwrap());
+            assert_eq!(explained.code, Some(0), "{name}: {row}: {}", explained.stderr);
+        }
+    }
+}
+
 #[test]
 fn of_inspect() {
     let scratch = Scratch::with(&["diff-v2"]);

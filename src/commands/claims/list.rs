@@ -49,7 +49,7 @@ pub(in crate::commands) struct Claim {
 
 impl Claim {
     /// `T3: less on noise, in output`: its place in the paper and its label, of a second reading behind that of the first.
-    pub(super) fn title(&self) -> String {
+    pub(in crate::commands) fn title(&self) -> String {
         let place = CLAIMS.iter().position(|claim| std::ptr::eq(claim, self)).unwrap_or_default();
         let first = CLAIMS[..=place].iter().rev().find(|claim| !claim.is_second).unwrap_or(self);
         let reading = if self.is_second { format!(", {}", self.label) } else { String::new() };

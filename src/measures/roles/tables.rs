@@ -48,6 +48,20 @@ const HEAD_ROLES: [HeadRole; 9] = [
     role("cancelling", CANCELLED.overall()),
 ];
 
+impl HeadRole {
+    /// Its name on screens, with the unit of its score: `retrieval %`.
+    fn label(&self) -> String {
+        let unit = if self.number.label().unit == "%" { " %" } else { "" };
+        self.name.to_owned() + unit
+    }
+}
+
+/// The number that scores a role of heads, by the role's name or its label on screens.
+pub(crate) fn role_number(label: &str) -> Option<Number<'static>> {
+    let role = HEAD_ROLES.into_iter().find(|role| role.name == label || role.label() == label);
+    role.map(|role| role.number)
+}
+
 /// A head with its scores by the metric of a role.
 struct ScoredHead<'a> {
     role: &'a HeadRole,
@@ -141,8 +155,7 @@ fn every_head(frame: &Frame) -> Option<Table> {
 pub(crate) fn by_role(frame: &Frame) -> Option<Table> {
     let mut table = ModelRows::new("role", &frame.models);
     for role in &HEAD_ROLES {
-        let unit = if role.number.label().unit == "%" { " %" } else { "" };
-        table.row(format!("{}{unit}", role.name), |model| strongest_cell(frame, model, role));
+        table.row(role.label(), |model| strongest_cell(frame, model, role));
     }
     table.row("retrieval heads %", |model| Cell::value(Kind::Share, retrieval_heads(frame, model), None));
     let mut table = table.table("")?;

@@ -118,7 +118,8 @@ pub(crate) fn printed_as(heading: &str) -> Option<(&'static Metric, Option<&'sta
     let mut named = regions.flat_map(|region| metric::ALL.iter().map(move |metric| (metric, region)));
     named.find(|(metric, region)| {
         let label = Label::of(metric, *region);
-        [label.heading(), label.comparison_heading(), label.text].iter().any(|printed| printed == heading)
+        let names = [label.heading(), label.difference_heading(), label.comparison_heading(), label.text];
+        names.iter().any(|printed| printed == heading)
     })
 }
 
