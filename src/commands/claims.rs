@@ -144,6 +144,11 @@ fn claim_name(typed: &str) -> Result<String, String> {
 }
 
 impl ClaimsFlags {
+    /// Returns `true` if the standard model is asked first, for the difficulty at which all are.
+    fn chooses_difficulty(&self) -> bool {
+        self.needles.is_none() && self.claims().iter().any(|claim| series::depends_on_difficulty(claim))
+    }
+
     /// Length of prompts and windows, once it is filled in.
     fn ctx_tok(&self) -> usize {
         self.ctx.and_then(TokenRange::single).unwrap_or(CTX_TOK)
@@ -216,6 +221,10 @@ impl ClaimsFlags {
 }
 
 impl MeasuringFlags for ClaimsFlags {
+    fn measured_first(&self) -> Option<&'static str> {
+        self.chooses_difficulty().then_some("choosing among how many needles to ask, on the standard model")
+    }
+
     /// The standard model first.
     fn models(&self, named: &[String]) -> Result<Vec<String>> {
         let Some(baseline) = &self.baseline else { return Ok(named.to_vec()) };
@@ -240,7 +249,7 @@ impl MeasuringFlags for ClaimsFlags {
         self.ctx = Some(ctx);
         self.check_primary()?;
         self.check_models(&models.names)?;
-        if self.needles.is_none() && self.claims().iter().any(|claim| series::depends_on_difficulty(claim)) {
+        if self.chooses_difficulty() {
             *self = self.at(difficulty::choose(self, models)?);
         }
         Ok(())

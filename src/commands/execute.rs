@@ -2,7 +2,7 @@
 
 use super::command::{Command, Typed};
 use super::experiment::Experiment;
-use super::progress::ProgressReporter;
+use super::progress::{Preparation, ProgressReporter};
 use super::report::{self, check_page};
 use super::screens::print_tables;
 use super::shared::OutputArgs;
@@ -11,7 +11,7 @@ use crate::figures::RunFigure;
 use crate::results::folder::{check_out, BEGUN, CELLS, COMMAND, EXPERIMENT, RESULTS};
 use crate::results::table::plural;
 use crate::results::Frame;
-use crate::run::{finished_frame, possible_series, Run, RunPart, RunStart, Setups};
+use crate::run::{finished_frame, possible_series, Run, RunPart, RunStart, Setup, Setups};
 use anyhow::{bail, Context, Result};
 use base::bail_usage;
 use base::error::{is_usage, unless_broken_pipe, ExpectationFailed};
@@ -55,8 +55,11 @@ pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
 pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, mut part: RunPart) -> Result<()> {
     let started = Instant::now();
     let Some(setups) = load(&mut experiment, output, &mut part)? else { return Ok(()) };
+    let measured_first = setups.each.iter().find_map(Setup::measured_first);
+    let preparation = measured_first.map(|what| Preparation::begin(output.quiet, what));
     let (series, left_out) = possible_series(setups, part.shard)?;
     let mut run = Run::prepare(series, left_out, part, output.style())?;
+    drop(preparation);
     // From here on there is a run that can be continued; before, a signal ends the process.
     let stop = stop_on_signal("the prompts in progress")?;
     measure(&mut run, &stop)?;
@@ -74,9 +77,11 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
         }
         check_page("--report", page)?;
     }
-    // Claims measure the standard model before there is a plan.
     start_threads(output.threads)?;
+    let measured_first = experiment.flags.measured_first();
+    let preparation = measured_first.map(|what| Preparation::begin(output.quiet, what));
     let (plans, models) = experiment.plans().map_err(|error| with_file(error, part))?;
+    drop(preparation);
     if let Some((folder, frame)) = finished_frame(&plans[0], part)? {
         if !output.quiet {
             base::say!("the run in {} is finished: nothing to resume", folder.display());

@@ -28,6 +28,11 @@ pub(super) trait MeasuringFlags: Keys + Debug {
         Ok(named.to_vec())
     }
 
+    /// What filling in measures, if it measures anything: said while it takes its time.
+    fn measured_first(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Fills in what was not given and depends on other flags, or on the models.
     ///
     /// # Errors

@@ -41,6 +41,28 @@ fn progress_bar(run: &Run) -> ProgressBar {
     bar
 }
 
+/// What is measured before a run begins, until it is dropped: a spinner with the time on a terminal, a line elsewhere.
+pub(super) struct Preparation(ProgressBar);
+
+impl Preparation {
+    /// Says that it begins: `measuring heads on prompts of their own`.
+    pub(super) fn begin(quiet: bool, what: &'static str) -> Self {
+        let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("a valid template");
+        let bar = ProgressBar::with_draw_target(None, draw_target(quiet)).with_style(style).with_message(what);
+        bar.enable_steady_tick(Duration::from_millis(500));
+        if !quiet && !is_live() {
+            base::say!("{what}");
+        }
+        Self(bar)
+    }
+}
+
+impl Drop for Preparation {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// An estimate of the time left: prompts take about as long as they have tokens and passes.
 struct TimeLeft {
     begun: Instant,

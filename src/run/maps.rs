@@ -131,6 +131,11 @@ const KEPT_HEADS: usize = 8;
 const THUMB_BINS: f64 = 1.5e6;
 
 impl MapFlags {
+    /// Returns `true` if the layer that is drawn is chosen by a pass over the prompt.
+    pub(super) fn chooses_layers(&self) -> bool {
+        !self.every_head && self.layer.is_none()
+    }
+
     /// Checks everything that does not depend on the models.
     pub(super) fn check(&self, ctx_tok: usize, select: &LayersAndHeads) -> Result<()> {
         for (field, one, all) in [("layer", self.layer, &select.layers), ("head", self.head, &select.heads)] {

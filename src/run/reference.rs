@@ -34,11 +34,9 @@ const PROMPTS: usize = 10;
 /// # Errors
 /// If a prompt cannot be built or its pass fails; a usage error for rankings that a model does not have.
 pub(super) fn references(setup: &Setup) -> Result<Vec<Reference>> {
-    let treated = setup.conditions.iter().any(|condition| condition.needs_reference());
-    let shortest = setup.grid.ctx_tok().into_iter().min().unwrap_or(0);
     let mut references = Vec::new();
     for (index, model) in setup.models.iter().enumerate() {
-        let needed = treated || setup.attributes_heads(model, shortest);
+        let needed = setup.needs_reference(model);
         references.push(if needed { reference(setup, index)? } else { Reference::default() });
     }
     for (model, reference) in setup.models.iter().zip(&references) {

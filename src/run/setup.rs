@@ -1,7 +1,7 @@
 //! A run with everything loaded that it needs: models, texts, prompts and conditions.
 
 use super::reference::references;
-use super::Plan;
+use super::{MapsOfOnePrompt, Plan};
 use crate::measures::{ContextMeasure, MeasureName, Measures, NllMeasure, OutlierMeasure};
 use crate::results::record::no_formula;
 use crate::results::table::plural;
@@ -35,6 +35,9 @@ pub struct Setup {
     /// Mean outputs and rankings of each model's heads, computed once.
     pub(super) references: OnceLock<Vec<Reference>>,
 }
+
+/// What is said while heads are measured before the run.
+const OF_HEADS: &str = "measuring heads on prompts of their own";
 
 /// The setups of all series of a run.
 pub struct Setups {
@@ -187,6 +190,21 @@ impl Setup {
     pub(super) fn attributes_heads(&self, model: &Model, tokens: usize) -> bool {
         let of_heads = [MeasureName::AnswerByHead, MeasureName::Roles];
         of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, tokens)
+    }
+
+    /// What is measured before the run, if anything is: mean outputs and rankings of heads, or which of them a picture shows.
+    pub fn measured_first(&self) -> Option<&'static str> {
+        match &self.plan.maps {
+            Some(MapsOfOnePrompt::Heatmap(spec)) if spec.chooses_layers() => Some("choosing the layers to draw"),
+            Some(MapsOfOnePrompt::Explorer) => Some(OF_HEADS),
+            _ => self.models.iter().any(|model| self.needs_reference(model)).then_some(OF_HEADS),
+        }
+    }
+
+    /// Returns `true` if mean outputs or rankings of a model's heads are needed.
+    pub(super) fn needs_reference(&self, model: &Model) -> bool {
+        let shortest = self.grid.ctx_tok().into_iter().min().unwrap_or(0);
+        self.conditions.iter().any(Condition::needs_reference) || self.attributes_heads(model, shortest)
     }
 
     /// Returns `true` if conditions take outputs of heads from another prompt.

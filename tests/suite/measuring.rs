@@ -1,6 +1,6 @@
 //! `ratio`, `heads`, and what all measuring commands have in common, on tiny random models.
 
-use crate::common::{self, assert_drawn, commands_with, printed, refuses, Scratch};
+use crate::common::{self, assert_drawn, commands_with, printed, refuses, Outcome, Scratch};
 use assert_cmd::Command;
 use candle_core::DType;
 use difftool::commands::command_line;
@@ -52,6 +52,29 @@ pub(crate) fn means(records: &[Record], metric: &str, region: Option<&str>) -> B
 
 const ONE_NEEDLE: [&str; 4] = ["--needles", "1", "--retrieve", "1"];
 pub(crate) const SHORT: [&str; 6] = ["--ctx", "256", "--samples", "1", "--depths", "0,50"];
+
+#[test]
+fn what_is_measured_before_a_run_is_said() {
+    let scratch = Models::new();
+    let of_heads = "measuring heads on prompts of their own";
+    for (line, said) in [
+        ("ablate --parts heads --samples 1", of_heads),
+        ("explore", of_heads),
+        ("heatmap", "choosing the layers to draw"),
+        ("claims --only T2 --samples 1", "choosing among how many needles to ask, on the standard model"),
+        ("heatmap --layer 0", ""),
+        ("claims --only T2 --samples 1 --needles 1", ""),
+        ("needle --samples 1", ""),
+    ] {
+        let line = format!("{line} --ctx 192 --model ./transformer --model ./diff --out run");
+        let run = Outcome::of(scratch.command(&line).output().unwrap());
+        let before = run.stderr.lines().take_while(|line| !line.contains(" -> run"));
+        assert_eq!(before.collect::<String>(), said, "{line}: {}", run.stderr);
+        fs::remove_dir_all(scratch.path("run")).unwrap();
+    }
+    let line = "ablate --parts heads --samples 1 --ctx 192 --model ./diff -q";
+    assert_eq!(Outcome::of(scratch.command(line).output().unwrap()).stderr, "");
+}
 
 #[test]
 fn ratio_tells_where_attention_goes_and_leaves_records_and_figures() {
