@@ -55,8 +55,7 @@ pub(super) fn print_experiment(mut experiment: Experiment) -> Result<()> {
 pub(super) fn execute(mut experiment: Experiment, output: &OutputArgs, mut part: RunPart) -> Result<()> {
     let started = Instant::now();
     let Some(setups) = load(&mut experiment, output, &mut part)? else { return Ok(()) };
-    let measured_first = setups.each.iter().find_map(Setup::measured_first);
-    let preparation = measured_first.map(|what| Preparation::begin(output.quiet, what));
+    let preparation = Preparation::begin(output.quiet, setups.each.iter().find_map(Setup::measured_first));
     let (series, left_out) = possible_series(setups, part.shard)?;
     let mut run = Run::prepare(series, left_out, part, output.style())?;
     drop(preparation);
@@ -78,8 +77,7 @@ fn load(experiment: &mut Experiment, output: &OutputArgs, part: &mut RunPart) ->
         check_page("--report", page)?;
     }
     start_threads(output.threads)?;
-    let measured_first = experiment.flags.measured_first();
-    let preparation = measured_first.map(|what| Preparation::begin(output.quiet, what));
+    let preparation = Preparation::begin(output.quiet, experiment.flags.measured_first());
     let (plans, models) = experiment.plans().map_err(|error| with_file(error, part))?;
     drop(preparation);
     if let Some((folder, frame)) = finished_frame(&plans[0], part)? {

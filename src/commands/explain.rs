@@ -14,12 +14,14 @@ use anyhow::Result;
 use base::terminal::wrapped;
 use base::{bail_usage, KnownNames};
 use clap::builder::PossibleValue;
-use clap::{Args, FromArgMatches as _};
+use clap::{Args, FromArgMatches as _, ValueEnum};
 use engine::model::open::built_in_names;
-use names::condition::{Condition, Conditions, TREATMENT_FORMS};
+use names::condition::{Condition, Conditions, KeySelection, Ranking, TREATMENT_FORMS};
 use names::metric::{self, Headline, Kind, Metric};
-use names::{hint, Column, REGION_MEANINGS};
+use names::{hint, Column, Region, REGION_MEANINGS};
 use std::io::Write as _;
+use strum::VariantArray as _;
+use text::shots::Order;
 
 pub(super) static EXPLAIN: Command = Command {
     name: "explain",
@@ -42,7 +44,7 @@ pub(super) struct Explain {
     pub name: Vec<String>,
 }
 
-/// Names that mean something; what is of several words, and conditions, do too.
+/// The names that shells complete: those of one word.
 const NAMES: KnownNames<String> = KnownNames { parse: |typed| Ok(typed.to_owned()), names };
 
 fn names() -> Vec<PossibleValue> {
@@ -111,45 +113,47 @@ impl Meaning {
     }
 }
 
-/// All that has a name; of a row of a screen with several parts (`noise, nats`, `noise (4096, N=4 R=2)`), what each part means.
+/// The meanings of a name; of a row of a screen with several parts (`noise, nats`, `noise (4096, N=4 R=2)`), those of each part.
 ///
 /// # Errors
 /// If a command has no plan for the built-in models.
 fn meanings(asked: &str) -> Result<Vec<Meaning>> {
-    let mut found = meanings_of_name(asked)?;
+    let plans = default_plans()?;
+    let mut found = meanings_of_name(asked, &plans);
     if found.is_empty() {
         let (before_setting, _) = asked.split_once(" (").unwrap_or((asked, ""));
         for part in before_setting.split(',') {
-            found.extend(meanings_of_name(part.trim())?);
+            found.extend(meanings_of_name(part.trim(), &plans));
         }
     }
     Ok(found)
 }
 
 /// All that has this name, which may be of several kinds.
-///
-/// # Errors
-/// As [`meanings`].
-fn meanings_of_name(asked: &str) -> Result<Vec<Meaning>> {
+fn meanings_of_name(asked: &str, plans: &[DefaultPlan]) -> Vec<Meaning> {
     let mut found = Vec::new();
     if let Some((metric, region)) = metric_of(asked) {
-        found.push(of_metric(metric, region.as_deref())?);
+        found.push(of_metric(metric, region.as_deref(), plans));
     } else if let Some(number) = role_number(asked) {
-        found.push(of_metric(number.metric, number.region)?);
+        found.push(of_metric(number.metric, number.region, plans));
     }
     let is_asked = |name: &str| name.eq_ignore_ascii_case(asked);
     let columns = Column::ALL.iter().filter(|column| is_asked(column.name()) || is_asked(column.heading()));
     found.extend(columns.map(|column| of_column(*column)));
-    let regions = REGION_MEANINGS.iter().filter(|(name, _)| is_asked(name));
+    let in_words = Region::ALL.into_iter().find(|region| is_asked(&KeySelection::Regions(vec![*region]).words()));
+    let regions =
+        REGION_MEANINGS.iter().filter(|(name, _)| is_asked(name) || in_words.is_some_and(|of| of.name() == *name));
     found.extend(regions.map(|(name, meaning)| Meaning::new(name, "a region", *meaning)));
     let treatments = TREATMENT_FORMS.iter().filter(|treatment| is_asked(treatment.name));
     found.extend(treatments.map(|of| Meaning::new(of.name, "a treatment", of.meaning).fact("written", of.form)));
     if asked.contains('(') {
         found.extend(asked.parse::<Condition>().ok().map(|condition| of_condition(asked, &condition)));
     }
-    found.extend(condition_in_words(asked)?.map(|condition| of_condition(&condition.to_string(), &condition)));
-    let screen_words = SCREEN_WORDS.iter().filter(|word| word.is_in(asked));
-    found.extend(screen_words.map(|word| Meaning::new(word.name, "on screens", word.meaning)));
+    found.extend(condition_in_words(asked, plans).map(|condition| of_condition(&condition.to_string(), &condition)));
+    found.extend(of_best_heads(asked));
+    found.extend(of_order(asked));
+    let screen_words = SCREEN_WORDS.iter().filter(|(word, _)| is_asked(word));
+    found.extend(screen_words.map(|(word, meaning)| Meaning::new(word, "on screens", *meaning)));
     let models = built_in_names().into_iter().filter(|name| is_asked(name));
     found.extend(models.map(|name| {
         Meaning::new(name, "a model", "A small model that is in the program.")
@@ -168,7 +172,7 @@ fn meanings_of_name(asked: &str) -> Result<Vec<Meaning>> {
             Meaning::new(of.name, "a command", of.about).fact("more", format!("difftool {} --help", of.name))
         }),
     );
-    Ok(found)
+    found
 }
 
 /// The metric and the region of a name or a heading: `share_out[answer]`, `noise in output %`.
@@ -177,7 +181,7 @@ fn metric_of(asked: &str) -> Option<(&'static Metric, Option<String>)> {
     Some((metric::find(&name.metric)?, name.region))
 }
 
-fn of_metric(metric: &Metric, region: Option<&str>) -> Result<Meaning> {
+fn of_metric(metric: &Metric, region: Option<&str>, plans: &[DefaultPlan]) -> Meaning {
     let heading = metric.heading(region.or(metric.by_region.then_some("REGION")));
     let unit = match (metric.unit, metric.kind) {
         (Some("fraction"), Kind::HitChange) => "a fraction in results.csv, percentage points in tables",
@@ -194,7 +198,7 @@ fn of_metric(metric: &Metric, region: Option<&str>) -> Result<Meaning> {
     };
     let is_compared = metric.headline != Headline::No;
     let written = if metric.by_region { metric.name_of(Some(region.unwrap_or("REGION"))) } else { String::new() };
-    Ok(Meaning::new(metric.name, "a metric", metric.meaning)
+    Meaning::new(metric.name, "a metric", metric.meaning)
         .fact("in tables", heading)
         .fact("in flags", written)
         .fact("unit", unit)
@@ -202,11 +206,20 @@ fn of_metric(metric: &Metric, region: Option<&str>) -> Result<Meaning> {
         .fact("not said", metric.unsaid)
         .fact("from", metric.source.unwrap_or_default())
         .fact("compare", if is_compared { "shows it by default" } else { "" })
-        .fact("measured by", measured_by(metric)?.join(", ")))
+        .fact("measured by", measured_by(metric, plans).join(", "))
+}
+
+/// A plan of a command without flags.
+struct DefaultPlan {
+    command: &'static str,
+    plan: Plan,
 }
 
 /// The plans of each command that measures, without flags. Claims have series of several.
-fn default_plans() -> Result<Vec<(&'static str, Vec<Plan>)>> {
+///
+/// # Errors
+/// If a command has no plan for the built-in models.
+fn default_plans() -> Result<Vec<DefaultPlan>> {
     let mut all = Vec::new();
     for command in commands() {
         if command.measuring().is_none() || command.name == super::claims::CLAIMS_COMMAND.name {
@@ -214,35 +227,56 @@ fn default_plans() -> Result<Vec<(&'static str, Vec<Plan>)>> {
         }
         let typed = command.typed(&[command.name.to_owned()])?;
         let (plans, _) = Experiment::new(command, typed.flags, typed.run).plans()?;
-        all.push((command.name, plans));
+        all.extend(plans.into_iter().map(|plan| DefaultPlan { command: command.name, plan }));
     }
     Ok(all)
 }
 
 /// The condition that a command applies by default and calls so on its screen: `noise hidden`.
-fn condition_in_words(words: &str) -> Result<Option<Condition>> {
-    for (_, plans) in default_plans()? {
-        for plan in plans {
-            let names: Vec<String> = plan.all_conditions()?.iter().map(ToString::to_string).collect();
-            let facts = Conditions::of_names(names.iter().map(String::as_str));
-            if let Some(named) = facts.0.iter().find(|condition| condition.words == words) {
-                return Ok(named.name.parse().ok());
-            }
+fn condition_in_words(words: &str, plans: &[DefaultPlan]) -> Option<Condition> {
+    for DefaultPlan { plan, .. } in plans {
+        let names: Vec<String> = plan.passes.conditions.iter().map(ToString::to_string).collect();
+        let facts = Conditions::of_names(names.iter().map(String::as_str));
+        let place = facts.0.iter().position(|condition| condition.words == words);
+        if let Some(place) = place {
+            return Some(plan.passes.conditions[place].clone());
         }
     }
-    Ok(None)
+    None
+}
+
+/// The heads that a ranking puts first, as rows of `ablate` name them: `8 best by cost`.
+fn of_best_heads(asked: &str) -> Option<Meaning> {
+    let of = |by: &&Ranking| asked.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ') == best_by(**by);
+    let by = *Ranking::VARIANTS.iter().find(of)?;
+    let ranked = "So many heads are taken out: the first of a ranking that is made on other prompts. In brackets, the mean of three \
+                  draws of as many random heads of the same layers.";
+    Some(Meaning::new(&best_by(by), "on screens", ranked).fact("ranked by", help(&by)))
+}
+
+fn best_by(ranking: Ranking) -> String {
+    format!("best by {}", ranking.name())
+}
+
+/// An order of the examples of `shots`: `by class`.
+fn of_order(asked: &str) -> Option<Meaning> {
+    let name = |order: &Order| order.name().replace('-', " ");
+    let order = Order::value_variants().iter().find(|order| name(order) == asked)?;
+    Some(Meaning::new(asked, "an order of examples", help(order)))
+}
+
+/// The help of a value of a flag.
+fn help(value: &impl ValueEnum) -> String {
+    value.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
 }
 
 /// The commands that record a metric by default.
-fn measured_by(metric: &Metric) -> Result<Vec<&'static str>> {
-    let mut names = Vec::new();
-    for (command, plans) in default_plans()? {
-        let mut measured = plans.iter().flat_map(|plan| &plan.measures).flat_map(|measure| measure.metrics());
-        if measured.any(|measured| measured.name == metric.name) {
-            names.push(command);
-        }
-    }
-    Ok(names)
+fn measured_by(metric: &Metric, plans: &[DefaultPlan]) -> Vec<&'static str> {
+    let is_it = |measured: &Metric| measured.name == metric.name;
+    let records = |plan: &Plan| plan.measures.iter().any(|measure| measure.metrics().iter().any(is_it));
+    let mut names: Vec<&str> = plans.iter().filter(|of| records(&of.plan)).map(|of| of.command).collect();
+    names.dedup();
+    names
 }
 
 fn of_column(column: Column) -> Meaning {
@@ -286,7 +320,7 @@ fn kinds() -> [(&'static str, Vec<&'static str>); 8] {
         ("treatments", TREATMENT_FORMS.iter().map(|form| form.name).collect()),
         ("claims", claims),
         ("tables", table_names().into_iter().filter(of_runs).collect()),
-        ("on screens", SCREEN_WORDS.iter().map(|word| word.name).collect()),
+        ("on screens", SCREEN_WORDS.iter().map(|(word, _)| *word).collect()),
         ("models", built_in_names()),
     ]
 }
@@ -321,6 +355,8 @@ mod tests {
             ("attention logits, top 1", "top 1, on screens", "largest magnitude"),
             ("noise (4096, N=12 R=2)", "noise, a region", "template, filler"),
             ("8 best by cost", "best by cost, on screens", "other prompts"),
+            ("other needles", "distractor, a region", "other needles"),
+            ("by class", "by class, an order of examples", "after the other"),
             ("cancelling %", "cancelled, a metric", "the subtraction removes"),
             ("diff", "diff, a model", "difftool inspect diff"),
             ("differences", "differences, a table", "--tables differences"),
@@ -345,8 +381,9 @@ mod tests {
 
     #[test]
     fn a_metric_is_measured_by_the_commands_that_record_it() {
-        assert_eq!(measured_by(&metric::GIVES).unwrap(), [crate::commands::context::CONTEXT.name]);
-        assert!(measured_by(&metric::NLL).unwrap().contains(&crate::commands::nll::NLL.name));
-        assert!(measured_by(&metric::SHARE_OUT).unwrap().starts_with(&["needle"]));
+        let plans = default_plans().unwrap();
+        assert_eq!(measured_by(&metric::GIVES, &plans), [crate::commands::context::CONTEXT.name]);
+        assert!(measured_by(&metric::NLL, &plans).contains(&crate::commands::nll::NLL.name));
+        assert!(measured_by(&metric::SHARE_OUT, &plans).starts_with(&["needle"]));
     }
 }

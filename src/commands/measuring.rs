@@ -28,7 +28,7 @@ pub(super) trait MeasuringFlags: Keys + Debug {
         Ok(named.to_vec())
     }
 
-    /// What filling in measures, if it measures anything: said while it takes its time.
+    /// The measurement that [`fill`](Self::fill) makes, in words; `None` without one.
     fn measured_first(&self) -> Option<&'static str> {
         None
     }

@@ -41,19 +41,20 @@ fn progress_bar(run: &Run) -> ProgressBar {
     bar
 }
 
-/// What is measured before a run begins, until it is dropped: a spinner with the time on a terminal, a line elsewhere.
+/// A spinner, until it is dropped, for a measurement before the run; a line where stderr is no terminal.
 pub(super) struct Preparation(ProgressBar);
 
 impl Preparation {
-    /// Says that it begins: `measuring heads on prompts of their own`.
-    pub(super) fn begin(quiet: bool, what: &'static str) -> Self {
+    /// Says what begins, if anything does: `measuring heads on prompts of their own`.
+    pub(super) fn begin(quiet: bool, what: Option<&'static str>) -> Option<Self> {
+        let what = what?;
         let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})").expect("a valid template");
         let bar = ProgressBar::with_draw_target(None, draw_target(quiet)).with_style(style).with_message(what);
         bar.enable_steady_tick(Duration::from_millis(500));
         if !quiet && !is_live() {
             base::say!("{what}");
         }
-        Self(bar)
+        Some(Self(bar))
     }
 }
 

@@ -159,8 +159,7 @@ fn score_heads(
 /// If a prompt cannot be built or its pass fails.
 pub(super) fn bringers(setup: &Setup, index: usize) -> Result<BTreeMap<HeadPlace, f64>> {
     let model = &setup.models[index];
-    let shortest = setup.grid.ctx_tok().into_iter().min().unwrap_or(0);
-    if !setup.differentiates(model, shortest) {
+    if !setup.differentiates(model, setup.shortest_tok()) {
         return Ok(BTreeMap::new());
     }
     let prompts = CostPrompts::of(setup, index, OF_PICTURES);

@@ -36,7 +36,7 @@ pub struct Setup {
     pub(super) references: OnceLock<Vec<Reference>>,
 }
 
-/// What is said while heads are measured before the run.
+/// The measurement of heads before the run, in words.
 const OF_HEADS: &str = "measuring heads on prompts of their own";
 
 /// The setups of all series of a run.
@@ -192,7 +192,8 @@ impl Setup {
         of_heads.iter().all(|name| self.plan.measures.contains(name)) && self.differentiates(model, tokens)
     }
 
-    /// What is measured before the run, if anything is: mean outputs and rankings of heads, or which of them a picture shows.
+    /// The measurement before the run, in words; `None` without one. It gives mean outputs and rankings of heads, or chooses the heads of
+    /// a picture.
     pub fn measured_first(&self) -> Option<&'static str> {
         match &self.plan.maps {
             Some(MapsOfOnePrompt::Heatmap(spec)) if spec.chooses_layers() => Some("choosing the layers to draw"),
@@ -203,8 +204,12 @@ impl Setup {
 
     /// Returns `true` if mean outputs or rankings of a model's heads are needed.
     pub(super) fn needs_reference(&self, model: &Model) -> bool {
-        let shortest = self.grid.ctx_tok().into_iter().min().unwrap_or(0);
-        self.conditions.iter().any(Condition::needs_reference) || self.attributes_heads(model, shortest)
+        self.conditions.iter().any(Condition::needs_reference) || self.attributes_heads(model, self.shortest_tok())
+    }
+
+    /// The length of the shortest prompts, in tokens.
+    pub(super) fn shortest_tok(&self) -> usize {
+        self.grid.ctx_tok().into_iter().min().unwrap_or(0)
     }
 
     /// Returns `true` if conditions take outputs of heads from another prompt.

@@ -127,8 +127,7 @@ fn every_row_is_explained() {
     let scratch = Scratch::new();
     for name in ["needle", "ratio", "quantize", "heads", "outliers", "ablate", "nll", "shots", "claims", "compare"] {
         for row in rows_of_screen(name) {
-            let explained =
-                Outcome::of(difftool(scratch.folder(), &["explain".to_owned(), row.clone()]).output().unwrap());
+            let explained = scratch.run(["explain", &row]);
             assert_eq!(explained.code, Some(0), "{name}: {row}: {}", explained.stderr);
         }
     }
