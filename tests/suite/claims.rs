@@ -91,7 +91,7 @@ fn a_claim_that_cannot_be_measured_says_why() {
 }
 
 #[test]
-fn intervals_over_training_seeds_need_three_of_them() {
+fn intervals_over_training_seeds_need_three_of_them_and_what_is_no_pair_is_said_once() {
     let scratch = Scratch::new();
     for seed in 1..=3 {
         for variant in ["transformer", "diff"] {
@@ -99,13 +99,19 @@ fn intervals_over_training_seeds_need_three_of_them() {
             std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
             tiny_model_of_seed(&folder, variant, seed);
         }
+        let tokenizer = scratch.path(format!("diff/seed-{seed}/tokenizer.json"));
+        let text = std::fs::read_to_string(&tokenizer).unwrap();
+        std::fs::write(&tokenizer, text + "\n").unwrap();
     }
-    let flags = ["-q", "--only", "F3,T5", "--ctx", "64", "--samples", "2", "--replicates", "--json"];
+    let flags = ["-q", "--only", "F3,T5", "--ctx", "64", "--samples", "2", "--replicates", "--json", "--out", "run"];
     let json = scratch.stdout([&PAIR[..], &flags].concat());
     for row in rows(&json, "claims") {
         assert_eq!(row["model"], "diff");
         assert!(row["p"].is_number() && row["change"]["lo"].is_number(), "{row}");
     }
+    let screen = scratch.stdout(["show", "run"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(screen.contains("No pair: diff and transformer have different tokenizers."), "{screen}");
+    assert_eq!(screen.matches("different tokenizers").count(), 1, "{screen}");
     let pair = ["claims", "--model", "./diff/seed-1", "--baseline", "./transformer"];
     scratch.refuses(pair, &["3 seeds", "--replicates"]);
 }

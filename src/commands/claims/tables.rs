@@ -10,7 +10,7 @@ use crate::results::screen::{Chapter, Screen, ScreenTable};
 use crate::results::table::{basis, fixed, numbers, plural, words, Cell, Table, TableRows};
 use crate::results::Frame;
 use names::metric::Kind;
-use names::{distinct, joined, ModelInfo};
+use names::{distinct, joined};
 use std::collections::BTreeSet;
 
 /// What `difftool claims` prints.
@@ -182,18 +182,21 @@ fn note_on_seeds(frame: &Frame) -> Option<String> {
 /// Largest difference of sizes of a pair, as a fraction of the standard model's.
 const SIZES: f64 = 0.1;
 
-/// What makes models no pair, as far as it can be seen, and what cannot.
+/// What makes models no pair, as far as it can be seen, and what cannot. Of replicates, one stands for its recipe.
 fn note_on_pair(frame: &Frame) -> Option<String> {
-    let (standard, others) = frame.about.models.split_first()?;
-    let name = |model: &ModelInfo| frame.short_name(&model.name);
+    let (standard, others) = frame.models.split_first()?;
+    let of_standard = frame.infos_of(standard).next()?;
+    let standard = frame.short_name(standard);
     let mut notes = Vec::new();
     for other in others {
-        let ratio = other.parameters as f64 / standard.parameters as f64;
+        let Some(info) = frame.infos_of(other).next() else { continue };
+        let other = frame.short_name(other);
+        let ratio = info.parameters as f64 / of_standard.parameters as f64;
         if (ratio - 1.0).abs() > SIZES {
-            notes.push(format!("{} has {} times the parameters of {}.", name(other), fixed(ratio, 2), name(standard)));
+            notes.push(format!("{other} has {} times the parameters of {standard}.", fixed(ratio, 2)));
         }
-        if other.tokenizer_sha256 != standard.tokenizer_sha256 {
-            notes.push(format!("{} and {} have different tokenizers.", name(other), name(standard)));
+        if info.tokenizer_sha256 != of_standard.tokenizer_sha256 {
+            notes.push(format!("{other} and {standard} have different tokenizers."));
         }
     }
     if !notes.is_empty() {
