@@ -10,15 +10,16 @@ use super::{commands, run_tables, table_names};
 use crate::measures::role_number;
 use crate::results::compare::MetricName;
 use crate::run::Plan;
+use crate::train::{SpecKey, SPEC_TABLES};
 use anyhow::Result;
 use base::terminal::wrapped;
 use base::{bail_usage, KnownNames};
 use clap::builder::PossibleValue;
 use clap::{Args, FromArgMatches as _, ValueEnum};
 use engine::model::open::built_in_names;
-use names::condition::{Condition, Conditions, KeySelection, Ranking, TREATMENT_FORMS};
+use names::condition::{Condition, Conditions, HeadSelection, KeySelection, Ranking, TREATMENT_FORMS};
 use names::metric::{self, Headline, Kind, Metric};
-use names::{hint, Column, Region, REGION_MEANINGS};
+use names::{hint, Column, HeadPlace, Region, REGION_MEANINGS};
 use std::io::Write as _;
 use strum::VariantArray as _;
 use text::shots::Order;
@@ -151,6 +152,7 @@ fn meanings_of_name(asked: &str, plans: &[DefaultPlan]) -> Vec<Meaning> {
     }
     found.extend(condition_in_words(asked, plans).map(|condition| of_condition(&condition.to_string(), &condition)));
     found.extend(of_best_heads(asked));
+    found.extend(of_head(asked));
     found.extend(of_order(asked));
     let screen_words = SCREEN_WORDS.iter().filter(|(word, _)| is_asked(word));
     found.extend(screen_words.map(|(word, meaning)| Meaning::new(word, "on screens", *meaning)));
@@ -160,6 +162,7 @@ fn meanings_of_name(asked: &str, plans: &[DefaultPlan]) -> Vec<Meaning> {
             .fact("more", format!("difftool inspect {name}"))
     }));
     found.extend(of_claims(asked));
+    found.extend(of_training(asked));
     let tables = run_tables().filter(|table| is_asked(table.id) || is_asked(table.title));
     found.extend(tables.map(|table| {
         let meaning = if table.note.is_empty() { table.title } else { table.note };
@@ -254,6 +257,14 @@ fn of_best_heads(asked: &str) -> Option<Meaning> {
     Some(Meaning::new(&best_by(by), "on screens", ranked).fact("ranked by", help(&by)))
 }
 
+/// A head, as screens and flags name it: `18.6`.
+fn of_head(asked: &str) -> Option<Meaning> {
+    let Ok(HeadSelection::Named(heads)) = asked.parse() else { return None };
+    let [HeadPlace { layer, head }] = heads[..] else { return None };
+    let place = format!("Head {head} of layer {layer}, both from 0.");
+    Some(Meaning::new(asked, "a head", place).fact("taken out by", format!("--condition 'ablate({asked})'")))
+}
+
 fn best_by(ranking: Ranking) -> String {
     format!("best by {}", ranking.name())
 }
@@ -308,8 +319,31 @@ fn of_claims(asked: &str) -> Vec<Meaning> {
     readings.collect()
 }
 
+/// A table of a training spec, with all its keys, or a key: `optimizer`, `optimizer.rate`.
+fn of_training(asked: &str) -> Vec<Meaning> {
+    let mut found = Vec::new();
+    for table in &SPEC_TABLES {
+        if table.name == asked {
+            let mut of_table = Meaning::new(asked, "a table of a training spec", table.meaning);
+            for SpecKey { key, meaning, default } in table.keys {
+                let is_required = *default == SpecKey::REQUIRED;
+                let usual = if is_required { "Required.".to_owned() } else { format!("Default: {default}.") };
+                of_table = of_table.fact(key, format!("{meaning} {usual}"));
+            }
+            found.push(of_table);
+        }
+        let keys = table.keys.iter().filter(|key| table.key_name(key) == asked);
+        found.extend(keys.map(|key| {
+            Meaning::new(asked, "a key of a training spec", key.meaning)
+                .fact("default", key.default)
+                .fact("others", format!("difftool explain {}", table.name))
+        }));
+    }
+    found
+}
+
 /// All names, by kind.
-fn kinds() -> [(&'static str, Vec<&'static str>); 8] {
+fn kinds() -> [(&'static str, Vec<&'static str>); 9] {
     let mut claims: Vec<&str> = all_claims().iter().map(|claim| claim.id).collect();
     claims.dedup();
     let of_runs = |name: &&str| run_tables().any(|table| table.id == *name);
@@ -322,6 +356,7 @@ fn kinds() -> [(&'static str, Vec<&'static str>); 8] {
         ("tables", table_names().into_iter().filter(of_runs).collect()),
         ("on screens", SCREEN_WORDS.iter().map(|(word, _)| *word).collect()),
         ("models", built_in_names()),
+        ("training specs", SPEC_TABLES.iter().map(|table| table.name).collect()),
     ]
 }
 
@@ -356,6 +391,9 @@ mod tests {
             ("noise (4096, N=12 R=2)", "noise, a region", "template, filler"),
             ("8 best by cost", "best by cost, on screens", "other prompts"),
             ("other needles", "distractor, a region", "other needles"),
+            ("optimizer", "optimizer, a table of a training spec", "warm-up and a cosine. Default: 0.002."),
+            ("stage.data.exam", "stage.data.exam, a key", "default 0.25"),
+            ("18.6", "18.6, a head", "Head 6 of layer 18"),
             ("by class", "by class, an order of examples", "after the other"),
             ("cancelling %", "cancelled, a metric", "the subtraction removes"),
             ("diff", "diff, a model", "difftool inspect diff"),

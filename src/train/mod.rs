@@ -12,6 +12,7 @@ mod cost;
 mod course;
 mod data;
 mod extend;
+mod keys;
 mod layers;
 mod log;
 pub mod metrics;
@@ -25,6 +26,7 @@ pub(crate) mod tables;
 
 pub use adamw::{AdamW, Gradients};
 pub use data::{Batch, BatchPart, DataSource, TargetKind};
+pub use keys::{SpecKey, SpecTable, SPEC_TABLES};
 pub use layers::LayerLine;
 pub use log::{EvalLine, HeldOutLine, LogLine};
 pub use opened::OpenedSpec;

@@ -165,7 +165,7 @@ impl Trainer<'_> {
     fn held_out(&self, model: &Transformer, stage: &Stage, tokens: usize) -> Result<Option<HeldOutLine>> {
         let Some(corpus) = self.texts.of(stage) else { return Ok(None) };
         let ctx_tok = stage.ctx_tok;
-        let windows = corpus.held_out(ctx_tok, self.spec.watch.eval_samples);
+        let windows = corpus.held_out(ctx_tok, self.spec.watch.held_out_windows);
         let mut sum = 0.0;
         for window in &windows {
             let hidden = model.hidden(&[window[..ctx_tok].to_vec()], &mut Fused)?; // 1,T,E

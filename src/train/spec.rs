@@ -237,8 +237,10 @@ pub struct WatchSpec {
     pub log_every_tok: usize,
     /// Tokens between evaluations on needle prompts of the stage's context length.
     pub eval_every_tok: usize,
-    /// Prompts per evaluation and setting.
+    /// Prompts per evaluation and setting; 0 for none.
     pub eval_samples: usize,
+    /// Windows of held-out documents per evaluation.
+    pub held_out_windows: usize,
     /// Further numbers of needles in these prompts, of which two are asked for.
     pub needles: Vec<usize>,
     /// Tokens between checkpoints.
@@ -252,6 +254,7 @@ impl Default for WatchSpec {
             log_every_tok: 50_000,
             eval_every_tok: 500_000,
             eval_samples: 20,
+            held_out_windows: 20,
             needles: Vec::new(),
             save_every_tok: 500_000,
         }

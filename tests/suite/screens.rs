@@ -131,6 +131,9 @@ fn every_row_is_explained() {
             assert_eq!(explained.code, Some(0), "{name}: {row}: {}", explained.stderr);
         }
     }
+    for heading_of_context in ["nats", "alone", "through", "output %", "part"] {
+        assert_eq!(scratch.run(["explain", heading_of_context]).code, Some(0), "{heading_of_context}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Words of screens that are no metric, column, region, condition or claim.
 
 /// Words of rows and corners, each with its meaning.
-pub(super) const SCREEN_WORDS: [(&str, &str); 10] = [
+pub(super) const SCREEN_WORDS: [(&str, &str); 12] = [
     (
         "nats",
         "Natural logarithms of probabilities: a change of 0.1 nats changes a probability by a tenth, one of 1 nat \
@@ -23,5 +23,7 @@ pub(super) const SCREEN_WORDS: [(&str, &str); 10] = [
         "The negative log-likelihood of all tokens in bits, over the bytes of their text: for models with other \
          tokenizers.",
     ),
+    ("through", "What reaches the answer through the rows of other parts of the text: `through_others`."),
+    ("output %", "A part's share of what all heads write in the rows of the answer: `segment_share`."),
     ("part", "A segment of the text: a sentence, a passage, a file or a group of them."),
 ];

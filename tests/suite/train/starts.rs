@@ -122,7 +122,7 @@ fn peoples_texts_are_trained_on_and_those_held_out_have_a_loss_that_falls() {
     let with_text = SPEC.replacen("data = { facts", &format!("data = {{ {text}"), 1);
     let mut spec = TrainSpec::parse(&with_text, "spec.toml").unwrap();
     spec.variants.truncate(1);
-    spec.watch.eval_samples = 4;
+    (spec.watch.eval_samples, spec.watch.held_out_windows) = (2, 4);
     finish(&spec, out.path());
     let dir = out.path().join("transformer");
     let held_out = std::fs::read_to_string(dir.join(HELD_OUT_FILE)).unwrap();
