@@ -2,21 +2,13 @@
 
 use crate::results::table::plural;
 use crate::run::{MissedDepth, Run, Series};
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::Write;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 /// Time between two lines where stderr is not a terminal.
 pub(super) const LINE_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Writes the time left, `, 2h left`; nothing before any work is done.
-pub(super) fn write_left(state: &ProgressState, out: &mut dyn Write) {
-    if !state.eta().is_zero() {
-        let _ = write!(out, ", {:#} left", HumanDuration(state.eta()));
-    }
-}
 
 /// Returns `true` if stderr is a terminal that can write over a line.
 pub(super) fn is_live() -> bool {
@@ -64,26 +56,26 @@ impl Drop for Preparation {
     }
 }
 
-/// An estimate of the time left: prompts take about as long as they have tokens and passes.
-struct TimeLeft {
+/// An estimate of the time left: what is left takes as long as what is done did, by a measure of work.
+pub(super) struct TimeLeft {
     begun: Instant,
-    /// The work of each prompt that is left.
-    prompts: VecDeque<u64>,
-    /// Their sum, and that of the finished ones.
     left: u64,
     done: u64,
 }
 
 impl TimeLeft {
-    /// Begins the clock on the work that prompts take, those that are left.
-    fn new(work: impl Iterator<Item = u64>) -> Self {
-        let prompts: VecDeque<u64> = work.collect();
-        Self { begun: Instant::now(), left: prompts.iter().sum(), prompts, done: 0 }
+    /// Begins the clock on so much work.
+    pub(super) fn new(work: u64) -> Self {
+        Self { begun: Instant::now(), left: work, done: 0 }
     }
 
-    fn prompt_finished(&mut self) {
-        let work = self.prompts.pop_front().unwrap_or(0);
-        self.left -= work;
+    /// Takes off what an earlier process did.
+    pub(super) fn skip(&mut self, work: u64) {
+        self.left = self.left.saturating_sub(work);
+    }
+
+    pub(super) fn finished(&mut self, work: u64) {
+        self.skip(work);
         self.done += work;
     }
 
@@ -93,7 +85,7 @@ impl TimeLeft {
     }
 
     /// The time left, in words.
-    fn words(&self) -> Option<String> {
+    pub(super) fn words(&self) -> Option<String> {
         self.after(self.begun.elapsed()).map(|left| HumanDuration(left).to_string())
     }
 }
@@ -170,6 +162,8 @@ pub(super) struct ProgressReporter {
     conditions: String,
     /// Time of the last line.
     said: Instant,
+    /// The work of each prompt that is left: about as much as it has tokens and passes.
+    prompts: VecDeque<u64>,
     time_left: TimeLeft,
 }
 
@@ -179,17 +173,19 @@ impl ProgressReporter {
         if !run.style.quiet {
             announce(run);
         }
+        let prompts: VecDeque<u64> = run.series.iter().flat_map(Series::work).skip(run.resumed).collect();
         Self {
             quiet: run.style.quiet,
             bar: progress_bar(run),
             conditions: conditions_in_words(run),
             said: Instant::now(),
-            time_left: TimeLeft::new(run.series.iter().flat_map(Series::work).skip(run.resumed)),
+            time_left: TimeLeft::new(prompts.iter().sum()),
+            prompts,
         }
     }
 
     pub(super) fn prompt_finished(&mut self) {
-        self.time_left.prompt_finished();
+        self.time_left.finished(self.prompts.pop_front().unwrap_or(0));
         if let Some(left) = self.time_left.words() {
             self.bar.set_message(format!(", {left} left"));
         }
@@ -220,13 +216,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_left_goes_by_tokens_and_not_by_prompts() {
-        let mut time = TimeLeft::new([1000, 1000, 4000, 4000].into_iter());
+    fn the_time_left_goes_by_work_that_this_process_did() {
+        let mut time = TimeLeft::new(20_000);
+        time.skip(10_000);
         assert_eq!(time.after(Duration::from_secs(9)), None, "nothing is known before the first prompt");
-        time.prompt_finished();
-        time.prompt_finished();
+        time.finished(2000);
         assert_eq!(time.after(Duration::from_secs(10)), Some(Duration::from_secs(40)));
-        time.prompt_finished();
+        time.finished(4000);
         assert_eq!(time.after(Duration::from_secs(30)), Some(Duration::from_secs(20)));
     }
 }

@@ -150,8 +150,8 @@ fn read_folder(variant: &str, seed: u64, dir: &Path, most: Option<usize>) -> Res
         let held_out = losses.rfind(|loss| loss.tokens <= line.tokens).map(|loss| loss.heldout_nats);
         let numbers = [
             (&TEXT_NLL, Some(line.text_nats)),
-            (&FIRST_DIGIT_NLL, Some(line.digit1_nats)),
-            (&FIRST_DIGITS, Some(line.digit1_hit)),
+            (&FIRST_DIGIT_NLL, line.digit1_nats),
+            (&FIRST_DIGITS, line.digit1_hit),
             (&GRAD_NORM, Some(line.grad_norm)),
             (&GRAD_NORM_QK, gradient_norm(layers, ["q_proj", "k_proj"])),
             (&GRAD_NORM_VO, gradient_norm(layers, ["v_proj", "o_proj"])),
@@ -200,8 +200,13 @@ mod tests {
     fn run(out: &Path, name: &str) {
         let dir = out.join(name);
         std::fs::create_dir_all(&dir).unwrap();
-        let log =
-            |tokens| LogLine { tokens, ctx_tok: 128, digit1_hit: 1.0 / 3.0, lambda: Some(0.5), ..LogLine::default() };
+        let log = |tokens| LogLine {
+            tokens,
+            ctx_tok: 128,
+            digit1_hit: Some(1.0 / 3.0),
+            lambda: Some(0.5),
+            ..LogLine::default()
+        };
         let write = |file: &str, lines: &[LogLine]| {
             let mut csv = csv::Writer::from_path(dir.join(file)).unwrap();
             lines.iter().for_each(|line| csv.serialize(line).unwrap());
@@ -248,7 +253,7 @@ mod tests {
             std::fs::read_to_string(&path).unwrap()
         };
         let whole = written(&spec());
-        let line = "diff,1,200,128,0.0,0.0,0.33333,0.0,5.0,,0.5,0.25,0.375,0.75,,,\n";
+        let line = "diff,1,200,128,0.0,,0.33333,0.0,5.0,,0.5,0.25,0.375,0.75,,,\n";
         assert!(whole.starts_with("variant,seed,tokens,ctx_tok,text_nats,") && whole.contains(line), "{whole}");
         assert_eq!(written(&spec()), whole, "folders and file say the same");
         std::fs::remove_dir_all(out.path().join("diff")).unwrap();

@@ -20,16 +20,16 @@ pub struct LogLine {
     pub loss_nats: f64,
     /// NLL of ordinary text.
     pub text_nats: f64,
-    /// NLL of the first digit of a value that the context has stated; chance is ln 10 = 2.30.
-    pub digit1_nats: f64,
+    /// NLL of the first digit of a value that the context has stated; chance is ln 10 = 2.30. None of these numbers if it stated none.
+    pub digit1_nats: Option<f64>,
     /// Share of these first digits that are predicted.
-    pub digit1_hit: f64,
+    pub digit1_hit: Option<f64>,
     /// Share of second digits that are predicted.
-    pub digit2_hit: f64,
+    pub digit2_hit: Option<f64>,
     /// Share of third digits that are predicted.
-    pub digit3_hit: f64,
+    pub digit3_hit: Option<f64>,
     /// Share of later digits that are predicted.
-    pub digit4up_hit: f64,
+    pub digit4up_hit: Option<f64>,
     /// Mean gradient norm before clipping.
     pub grad_norm: f64,
     /// Mean of the learned lambda over layers (V1 only).
@@ -137,14 +137,14 @@ impl LogSums {
         lambda: Option<f64>,
         tokens_per_s: f64,
     ) -> LogLine {
-        let hits = self.recall.map(|(hits, n)| mean(hits as f64, n));
+        let hits = self.recall.map(|(hits, n)| (n > 0).then(|| mean(hits as f64, n)));
         LogLine {
             tokens,
             ctx_tok,
             rate,
             loss_nats: mean(self.loss.0, self.steps),
             text_nats: mean(self.text.0 .0, self.text.1),
-            digit1_nats: mean(self.recall_nats.0, self.recall[0].1),
+            digit1_nats: hits[0].map(|_| mean(self.recall_nats.0, self.recall[0].1)),
             digit1_hit: hits[0],
             digit2_hit: hits[1],
             digit3_hit: hits[2],

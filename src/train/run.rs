@@ -292,7 +292,8 @@ impl RunState<'_> {
         let speed = (self.at.tokens - self.since.1) as f64 / self.since.0.elapsed().as_secs_f64();
         let sums = std::mem::take(&mut self.at.sums);
         let line = sums.line(self.at.tokens, stage.ctx_tok, rate, stats::mean(&self.model.lambdas()?), speed);
-        self.message = format!("loss {:.3} digit1 {:.2} {:.0} tok/s", line.loss_nats, line.digit1_hit, speed);
+        let recall = line.digit1_hit.map_or_else(String::new, |hit| format!(" digit1 {hit:.2}"));
+        self.message = format!("loss {:.3}{recall} {speed:.0} tok/s", line.loss_nats);
         self.since = (Instant::now(), self.at.tokens);
         append(&mut self.log, &self.run.dir.join(LOG_FILE), [line])
     }

@@ -57,8 +57,7 @@ pub struct TrainSpec {
     pub contrasts: Vec<Contrast>,
 }
 
-/// Difference of means between two groups of variants, seed by seed: of the share of first digits at the end of
-/// training.
+/// Difference of means between two groups of variants, seed by seed, at the end of training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contrast {
@@ -68,6 +67,13 @@ pub struct Contrast {
     pub of: Vec<String>,
     /// Variants of the second group, whose mean is subtracted.
     pub less: Vec<String>,
+}
+
+impl Contrast {
+    /// Returns `true` if both have the same sides.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (&self.of, &self.less) == (&other.of, &other.less)
+    }
 }
 
 /// The model that training starts from.

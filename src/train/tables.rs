@@ -1,12 +1,14 @@
 //! Tables of a training study: means and differences over training seeds.
 
-use super::metrics::{CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, GRAD_NORM_QK, LAMBDA, ONE_NEEDLE};
+use super::metrics::{
+    CONTEXT_RMS, CONTEXT_RMS_LEAST, FIRST_DIGITS, GRAD_NORM_QK, HELDOUT_NLL, LAMBDA, ONE_NEEDLE, TEXT_NLL,
+};
 use super::spec::Contrast;
 use super::study::{Study, END};
 use crate::results::screen::{Screen, ScreenTable};
 use crate::results::table::{basis, numbers, plural, words, Cell, ColumnRole, Table, TableRows};
 use crate::results::{Estimate, Verdict};
-use names::metric::Label;
+use names::metric::{Label, Metric};
 use stats::LEAST_SEEDS;
 
 /// The next step after a summary.
@@ -16,7 +18,7 @@ const NEXT: &str = "difftool needle --model FOLDER, a trained model";
 const LONGEST_NAME: usize = 44;
 
 /// Columns of the summary that are shown by default.
-const MAIN_COLUMNS: [&str; 6] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle"];
+const MAIN_COLUMNS: [&str; 7] = ["variant", "seeds", "learned", "learned_tok", "first_digit", "one_needle", "held_out"];
 
 /// Times at which runs are compared, as fractions of their tokens.
 const TIMES: [f64; 3] = [0.15, 0.5, END];
@@ -72,52 +74,100 @@ pub(crate) fn tables(study: &Study) -> Vec<Table> {
     TABLES.iter().filter_map(|table| table.filled(study)).collect()
 }
 
-/// A row for each variant that has finished runs.
-fn summary(study: &Study) -> Table {
-    let variants = &study.spec.variants;
-    let columns = vec![
-        words("variant").key(),
-        basis("seed"),
-        numbers("learned"),
-        numbers("tokens").named("learned_tok"),
-        numbers("earlier"),
-        numbers("later"),
-        numbers(FIRST_DIGITS.heading(None)).named("first_digit").with_interval(),
-        numbers(format!("less {}", variants[0].name)).named("difference").with_interval(),
-        numbers(ONE_NEEDLE.heading(None)).named("one_needle"),
-    ];
-    let rows: Vec<_> = (0..variants.len()).filter_map(|variant| summary_row(study, variant)).collect();
-    let finished: usize = (0..variants.len()).map(|variant| study.points_at(variant, END, &FIRST_DIGITS).len()).sum();
-    let mut note = format!("{finished} of {} runs are finished. ", study.spec.runs().len());
-    note += "Learned: seeds that reach 0.9 of first digits at the last context, after so many tokens (median).";
-    if rows.iter().any(|row| row[1].exact.is_some_and(|seeds| seeds < LEAST_SEEDS as f64)) {
-        note += " Fewer than three seeds have no interval.";
-    }
-    Table { note, ..Table::plain(columns, rows) }
+/// A variant that has finished runs.
+struct SummaryRow {
+    /// Its place in the spec.
+    variant: usize,
+    /// Its finished runs.
+    seeds: usize,
+    learning: Learning,
 }
 
-/// The row of a variant; `None` without finished runs.
-fn summary_row(study: &Study, variant: usize) -> Option<Vec<Cell>> {
-    let first_digits = study.mean_at(variant, END, &FIRST_DIGITS)?;
-    let one_needle = study.mean_at(variant, END, &ONE_NEEDLE).map(|mean| mean.value);
-    let mut times: Vec<f64> = study.learned_after(variant).into_values().collect();
-    times.sort_by(f64::total_cmp);
-    let median = times.get(times.len() / 2).filter(|time| time.is_finite());
-    let to_first = to_first(study, variant);
-    let delays = to_first.iter().flat_map(|to_first| study.contrast(to_first, |variant| study.learned_after(variant)));
-    let delays: Vec<f64> = delays.map(|(_, delay)| delay).collect();
-    Some(vec![
-        Cell::words(&study.spec.variants[variant].name),
-        Cell::count(first_digits.prompts),
-        Cell::count(times.iter().filter(|time| time.is_finite()).count()),
-        Cell::optional(median.map(|&tokens| tokens as usize)),
-        // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
-        Cell::count(delays.iter().filter(|&&delay| delay < 0.0).count()),
-        Cell::count(delays.iter().filter(|&&delay| delay > 0.0).count()),
-        Cell::estimate(FIRST_DIGITS.kind, first_digits),
-        Cell::change(FIRST_DIGITS.kind, to_first.and_then(|to_first| study.change(&to_first, &FIRST_DIGITS))),
-        Cell::value(ONE_NEEDLE.kind, one_needle, None),
-    ])
+/// A row for each variant that has finished runs; columns of what was measured at their end.
+fn summary(study: &Study) -> Table {
+    let mut rows = Vec::new();
+    for variant in 0..study.spec.variants.len() {
+        let seeds = study.points_at(variant, END, &TEXT_NLL).len();
+        if seeds > 0 {
+            rows.push(SummaryRow { variant, seeds, learning: Learning::of(study, variant) });
+        }
+    }
+    let has = |metric: &Metric| rows.iter().any(|row| study.mean_at(row.variant, END, metric).is_some());
+    let [recall, one_needle, held_out] = [&FIRST_DIGITS, &ONE_NEEDLE, &HELDOUT_NLL].map(has);
+    let less = format!("less {}", study.spec.variants[0].name);
+    let finished: usize = rows.iter().map(|row| row.seeds).sum();
+    let mut note = format!("{finished} of {} runs are finished.", study.spec.runs().len());
+    if recall {
+        note += " Learned: seeds that reach 0.9 of first digits at the last context, after so many tokens (median).";
+    }
+    if rows.iter().any(|row| row.seeds < LEAST_SEEDS) {
+        note += " Fewer than three seeds have no interval.";
+    }
+    TableRows::of(&rows)
+        .column(words("variant").key(), |row| Cell::words(&study.spec.variants[row.variant].name))
+        .column(basis("seed"), |row| Cell::count(row.seeds))
+        .column_if(recall, numbers("learned"), |row| Cell::count(row.learning.seeds))
+        .column_if(recall, numbers("tokens").named("learned_tok"), |row| Cell::optional(row.learning.median_tok))
+        .column_if(recall, numbers("earlier"), |row| Cell::count(row.learning.earlier))
+        .column_if(recall, numbers("later"), |row| Cell::count(row.learning.later))
+        .column_if(recall, numbers(FIRST_DIGITS.heading(None)).named("first_digit").with_interval(), |row| {
+            at_end(study, row.variant, &FIRST_DIGITS)
+        })
+        .column_if(recall, numbers(&less).named("difference").with_interval(), |row| {
+            less_first(study, row.variant, &FIRST_DIGITS)
+        })
+        .column_if(one_needle, numbers(ONE_NEEDLE.heading(None)).named("one_needle"), |row| Cell {
+            aside: String::new(),
+            ..at_end(study, row.variant, &ONE_NEEDLE)
+        })
+        .column_if(held_out, numbers(HELDOUT_NLL.heading(None)).named("held_out").with_interval(), |row| {
+            at_end(study, row.variant, &HELDOUT_NLL)
+        })
+        .column_if(held_out, numbers(&less).named("held_out_difference").with_interval(), |row| {
+            less_first(study, row.variant, &HELDOUT_NLL)
+        })
+        .noted(note)
+}
+
+/// The mean of a metric over the finished runs of a variant.
+fn at_end(study: &Study, variant: usize, metric: &Metric) -> Cell {
+    Cell::estimate(metric.kind, study.mean_at(variant, END, metric))
+}
+
+/// Its difference from the first variant.
+fn less_first(study: &Study, variant: usize, metric: &Metric) -> Cell {
+    let change = to_first(study, variant).and_then(|to_first| study.change(&to_first, metric));
+    Cell::change(metric.kind, change)
+}
+
+/// When the seeds of a variant learned to recall.
+struct Learning {
+    /// Those that did.
+    seeds: usize,
+    /// After so many tokens; `None` if half of them never did.
+    median_tok: Option<usize>,
+    /// Seeds that did before those of the first variant, and after them.
+    earlier: usize,
+    later: usize,
+}
+
+impl Learning {
+    fn of(study: &Study, variant: usize) -> Self {
+        let mut times: Vec<f64> = study.learned_after(variant).into_values().collect();
+        times.sort_by(f64::total_cmp);
+        let median = times.get(times.len() / 2).filter(|time| time.is_finite());
+        let to_first = to_first(study, variant);
+        let delays =
+            to_first.iter().flat_map(|to_first| study.contrast(to_first, |variant| study.learned_after(variant)));
+        let delays: Vec<f64> = delays.map(|(_, delay)| delay).collect();
+        Self {
+            seeds: times.iter().filter(|time| time.is_finite()).count(),
+            median_tok: median.map(|&tokens| tokens as usize),
+            // Never is later than any time. The difference of two seeds that never learn is NaN: neither.
+            earlier: delays.iter().filter(|&&delay| delay < 0.0).count(),
+            later: delays.iter().filter(|&&delay| delay > 0.0).count(),
+        }
+    }
 }
 
 /// The contrast of a variant with the first; `None` of the first itself.
@@ -130,9 +180,10 @@ fn to_first(study: &Study, variant: usize) -> Option<Contrast> {
 /// decided come first.
 fn differences(study: &Study) -> Option<Table> {
     let mut contrasts = study.spec.contrasts.clone();
-    contrasts.extend((0..study.spec.variants.len()).filter_map(|variant| to_first(study, variant)));
+    let is_new = |contrast: &Contrast| !study.spec.contrasts.iter().any(|known| known.is_same(contrast));
+    contrasts.extend((0..study.spec.variants.len()).filter_map(|variant| to_first(study, variant)).filter(is_new));
     let mut changes = Vec::new();
-    for metric in [&FIRST_DIGITS, &ONE_NEEDLE] {
+    for metric in [&FIRST_DIGITS, &ONE_NEEDLE, &HELDOUT_NLL] {
         for contrast in &contrasts {
             changes.extend(study.change(contrast, metric).map(|change| (shortened(&contrast.name), metric, change)));
         }
@@ -161,7 +212,7 @@ fn inside(study: &Study) -> Option<Table> {
     let mut rows = Vec::new();
     for (index, variant) in study.spec.variants.iter().enumerate() {
         for time in TIMES {
-            let points = study.points_at(index, time, &FIRST_DIGITS);
+            let points = study.points_at(index, time, &TEXT_NLL);
             let Some(first) = points.values().next() else { continue };
             let mut row = vec![Cell::words(&variant.name), Cell::count(first.tokens), Cell::count(points.len())];
             row.extend(metrics.map(|metric| Cell::estimate(metric.kind, study.mean_at(index, time, metric))));
@@ -192,7 +243,8 @@ mod tests {
     fn study(file: &str, gain: f64) -> Study {
         let mut spec = TrainSpec::parse(file, "study").unwrap();
         spec.variants.truncate(2);
-        let [less, of] = [0, 1].map(|variant| vec![spec.variants[variant].name.clone()]);
+        let names: Vec<String> = spec.variants.iter().map(|variant| variant.name.clone()).collect();
+        let [less, of] = [names[..1].to_vec(), names];
         spec.contrasts = vec![Contrast { name: "a question of the spec with a name that is long".into(), of, less }];
         let end = spec.total_tokens();
         let mut records = Records::default();
@@ -204,6 +256,7 @@ mod tests {
                 let line = identity(name, seed, tokens, 256);
                 records.add(&record(&line, &FIRST_DIGITS, digits));
                 records.add(&record(&line, &CONTEXT_RMS, 0.5));
+                records.add(&record(&line, &TEXT_NLL, 1.0));
             }
         }
         Study { spec, records }
@@ -219,21 +272,44 @@ mod tests {
     fn the_summary_has_a_row_for_each_variant_and_its_difference_from_the_first_seed_by_seed() {
         let study = study(FILE, 0.2);
         let found = lines(&summary(&study));
-        assert_eq!(found[0], ["transformer", "3", "0", "-", "0", "0", "60 [35, 85]", "-", "-"]);
+        assert_eq!(found[0], ["transformer", "3", "0", "-", "0", "0", "60 [35, 85]", "-"]);
         // Seed 3 is above 0.9 of first digits. Seeds differ by much, their differences hardly.
-        assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 100]", "+22 [+20, +24]", "-"]);
+        assert_eq!(found[1], ["diff", "3", "1", "-", "1", "0", "82 [55, 100]", "+22 [+20, +24]"]);
         let main = &screen(&study).tables[0].table.columns;
         let main: Vec<&str> = main.iter().map(|column| column.heading.as_str()).collect();
-        assert_eq!(main, ["variant", "seeds", "learned", "tokens", "first digits %", "one needle %"]);
+        assert_eq!(main, ["variant", "seeds", "learned", "tokens", "first digits %"]);
     }
 
     #[test]
     fn contrasts_and_differences_from_the_first_variant_have_a_verdict() {
         let found = lines(&differences(&study(FILE, 0.2)).unwrap());
-        let row =
-            |name: &str| [name, "first digits points", "3", "+22 [+20, +24]", "higher"].map(str::to_owned).to_vec();
-        assert_eq!(found, [row("a question of the spec with a name that is …"), row("diff - transformer")]);
+        let row = |name: &str, change: &str| [name, "first digits points", "3", change, "higher"].map(str::to_owned);
+        let contrast = row("a question of the spec with a name that is …", "+11 [+10, +12]");
+        assert_eq!(found, [contrast, row("diff - transformer", "+22 [+20, +24]")]);
         assert_eq!(lines(&differences(&study(FILE, -0.02)).unwrap())[0][4], "undecided");
+    }
+
+    #[test]
+    fn a_study_of_texts_alone_is_summed_up_by_what_is_held_out() {
+        let mut study = study(FILE, 0.0);
+        let [less, of] = [0, 1].map(|variant| vec![study.spec.variants[variant].name.clone()]);
+        study.spec.contrasts = vec![Contrast { name: "what a user gets".into(), of, less }];
+        study.records = Records::default();
+        for (variant, seed) in [0, 1].into_iter().flat_map(|variant| (1..=3).map(move |seed| (variant, seed))) {
+            let line = identity(&study.spec.variants[variant].name, seed, study.spec.total_tokens(), 256);
+            let nats = 3.0 + 0.1 * seed as f64 - variant as f64 * (0.02 + 0.001 * seed as f64);
+            study.records.add(&record(&line, &TEXT_NLL, 3.0));
+            study.records.add(&record(&line, &HELDOUT_NLL, nats));
+        }
+        let summary = summary(&study);
+        let headings: Vec<&str> = summary.columns.iter().map(|column| column.heading.as_str()).collect();
+        assert_eq!(headings, ["variant", "seeds", "NLL of held-out texts (nats)", "less transformer"]);
+        assert!(!summary.note.contains("Learned"), "{}", summary.note);
+        assert_eq!(lines(&summary)[1][3], "-0.022 [-0.024, -0.020]");
+        // The contrast is the difference from the first variant, which counts once.
+        let found = lines(&differences(&study).unwrap());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!((found[0][0].as_str(), found[0][4].as_str()), ("what a user gets", "lower"));
     }
 
     #[test]

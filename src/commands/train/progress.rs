@@ -1,9 +1,9 @@
 //! Progress of training on stderr: one bar for all runs on a terminal; elsewhere occasional lines, and one for every
 //! finished run.
 
-use crate::commands::progress::{draw_target, is_live, write_left, LINE_INTERVAL};
+use crate::commands::progress::{draw_target, is_live, TimeLeft, LINE_INTERVAL};
 use crate::train::{Progress, TrainRun, TrainSpec};
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -23,21 +23,27 @@ struct State {
     tokens: Vec<u64>,
     /// Time of the last line.
     said: Instant,
+    /// By tokens.
+    time_left: TimeLeft,
 }
 
 impl<'a> TrainReporter<'a> {
     pub(super) fn new(spec: &TrainSpec, runs: &'a [TrainRun], quiet: bool) -> Self {
         let tokens_each = spec.total_tokens() as u64;
-        let style = ProgressStyle::with_template("{bar:20} {human_pos}/{human_len} tokens{left}  {wide_msg}");
-        let style = style.expect("a valid template").with_key("left", write_left);
+        let all = tokens_each * runs.len() as u64;
+        let style = ProgressStyle::with_template("{bar:20} {human_pos}/{human_len} tokens{prefix}  {wide_msg}");
+        let style = style.expect("a valid template");
         Self {
             runs,
             tokens_each,
-            bar: ProgressBar::with_draw_target(Some(tokens_each * runs.len() as u64), draw_target(quiet))
-                .with_style(style),
+            bar: ProgressBar::with_draw_target(Some(all), draw_target(quiet)).with_style(style),
             lines: !quiet && !is_live(),
             quiet,
-            state: Mutex::new(State { tokens: vec![0; runs.len()], said: Instant::now() }),
+            state: Mutex::new(State {
+                tokens: vec![0; runs.len()],
+                said: Instant::now(),
+                time_left: TimeLeft::new(all),
+            }),
         }
     }
 
@@ -45,19 +51,23 @@ impl<'a> TrainReporter<'a> {
         self.bar.abandon();
     }
 
-    /// Records the progress of a run.
-    fn advance(&self, run: usize, tokens: usize) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().expect("no panic holds this lock");
-        state.tokens[run] = tokens as u64;
+    /// Sets the tokens of a run, and returns by how many they grew.
+    fn advance(&self, state: &mut State, run: usize, tokens: usize) -> u64 {
+        let before = std::mem::replace(&mut state.tokens[run], tokens as u64);
         self.bar.set_position(state.tokens.iter().sum());
-        state
+        tokens as u64 - before
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic holds this lock")
     }
 }
 
 impl Progress for TrainReporter<'_> {
     fn begin(&self, run: usize, tokens: usize) {
-        drop(self.advance(run, tokens));
-        self.bar.reset_eta();
+        let mut state = self.state();
+        let grown = self.advance(&mut state, run, tokens);
+        state.time_left.skip(grown);
     }
 
     fn say(&self, run: usize, message: &str) {
@@ -67,7 +77,11 @@ impl Progress for TrainReporter<'_> {
     }
 
     fn step(&self, run: usize, tokens: usize, message: &str) {
-        let mut state = self.advance(run, tokens);
+        let mut state = self.state();
+        let grown = self.advance(&mut state, run, tokens);
+        state.time_left.finished(grown);
+        let left = state.time_left.words().unwrap_or_default();
+        self.bar.set_prefix(format!(", {left} left"));
         let name = &self.runs[run].name;
         let runs = self.runs.len();
         let percent = 100 * tokens as u64 / self.tokens_each;
@@ -78,8 +92,7 @@ impl Progress for TrainReporter<'_> {
         if self.lines && (percent >= 100 || is_due) {
             state.said = Instant::now();
             let trained = if percent < 100 { format!("{percent} % of its tokens, ") } else { String::new() };
-            let left = self.bar.eta();
-            let left = if left.is_zero() { String::new() } else { format!(", about {} left", HumanDuration(left)) };
+            let left = if finished < runs { format!(", about {left} left") } else { String::new() };
             base::say!("{name}: {trained}{message}; {finished} of {runs} runs{left}");
         }
     }
