@@ -326,8 +326,7 @@ fn of_training(asked: &str) -> Vec<Meaning> {
         if table.name == asked {
             let mut of_table = Meaning::new(asked, "a table of a training spec", table.meaning);
             for SpecKey { key, meaning, default } in table.keys {
-                let is_required = *default == SpecKey::REQUIRED;
-                let usual = if is_required { "Required.".to_owned() } else { format!("Default: {default}.") };
+                let usual = default.map_or_else(|| "Required.".to_owned(), |default| format!("Default: {default}."));
                 of_table = of_table.fact(key, format!("{meaning} {usual}"));
             }
             found.push(of_table);
@@ -335,7 +334,7 @@ fn of_training(asked: &str) -> Vec<Meaning> {
         let keys = table.keys.iter().filter(|key| table.key_name(key) == asked);
         found.extend(keys.map(|key| {
             Meaning::new(asked, "a key of a training spec", key.meaning)
-                .fact("default", key.default)
+                .fact("default", key.default.unwrap_or("required"))
                 .fact("others", format!("difftool explain {}", table.name))
         }));
     }

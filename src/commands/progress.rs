@@ -71,7 +71,7 @@ impl TimeLeft {
 
     /// Takes off what an earlier process did.
     pub(super) fn skip(&mut self, work: u64) {
-        self.left = self.left.saturating_sub(work);
+        self.left -= work;
     }
 
     pub(super) fn finished(&mut self, work: u64) {

@@ -1,28 +1,23 @@
-//! What the keys of a training spec mean, and their defaults: for `difftool explain`.
+//! The tables and keys of a training spec, with the meanings and defaults that `difftool explain` prints.
 
 /// A key of a table of a spec.
 pub struct SpecKey {
     /// Its name in the table.
     pub key: &'static str,
-    /// What it is.
+    /// Its meaning, in a sentence or two.
     pub meaning: &'static str,
-    /// Its value where it is left out, as in TOML or in words.
-    pub default: &'static str,
+    /// Its value where it is left out, as in TOML or in words; `None` if it is required.
+    pub default: Option<&'static str>,
 }
 
 /// A table of a spec.
 pub struct SpecTable {
     /// Its name: `stage.data`.
     pub name: &'static str,
-    /// What it is.
+    /// Its meaning, in a sentence or two.
     pub meaning: &'static str,
     /// Its keys, in order.
     pub keys: &'static [SpecKey],
-}
-
-impl SpecKey {
-    /// The default of keys that have none.
-    pub const REQUIRED: &str = "required";
 }
 
 impl SpecTable {
@@ -40,7 +35,11 @@ impl SpecTable {
 const SPEC: &str = "spec";
 
 const fn key(key: &'static str, meaning: &'static str, default: &'static str) -> SpecKey {
-    SpecKey { key, meaning, default }
+    SpecKey { key, meaning, default: Some(default) }
+}
+
+const fn required(key: &'static str, meaning: &'static str) -> SpecKey {
+    SpecKey { key, meaning, default: None }
 }
 
 /// All tables of a spec.
@@ -82,27 +81,26 @@ pub const SPEC_TABLES: [SpecTable; 10] = [
         name: "model",
         meaning: "Sizes that all variants share. With `[start]` it is left out, or says what the start model is.",
         keys: &[
-            key("width", "Width of the residual stream.", SpecKey::REQUIRED),
-            key("layers", "Number of layers.", SpecKey::REQUIRED),
-            key(
+            required("width", "Width of the residual stream."),
+            required("layers", "Number of layers."),
+            required(
                 "heads",
                 "Heads of the standard variant, an even number; variants with doubled values have half as \
                  many.",
-                SpecKey::REQUIRED,
             ),
             key("kv_heads", "Key/value heads, counted as the standard variant does; a divisor of `heads`.", "heads"),
-            key("head_dim", "Width of a head.", SpecKey::REQUIRED),
-            key("ffn", "Hidden width of SwiGLU.", SpecKey::REQUIRED),
-            key("rope_theta", "Base of RoPE.", SpecKey::REQUIRED),
-            key("max_ctx_tok", "Longest context, in tokens.", SpecKey::REQUIRED),
+            required("head_dim", "Width of a head."),
+            required("ffn", "Hidden width of SwiGLU."),
+            required("rope_theta", "Base of RoPE."),
+            required("max_ctx_tok", "Longest context, in tokens."),
         ],
     },
     SpecTable {
         name: "variant",
         meaning: "A variant, of which a spec may have several.",
         keys: &[
-            key("name", "Name of its folder and in tables: letters, digits, - and _.", SpecKey::REQUIRED),
-            key("attention", "A preset, or a preset with other choices.", SpecKey::REQUIRED),
+            required("name", "Name of its folder and in tables: letters, digits, - and _."),
+            required("attention", "A preset, or a preset with other choices."),
             key("ffn", "Hidden width of SwiGLU where it differs, to match parameter counts.", "model.ffn"),
             key(
                 "heads",
@@ -146,11 +144,11 @@ pub const SPEC_TABLES: [SpecTable; 10] = [
         name: "stage",
         meaning: "A stage of training; stages follow each other.",
         keys: &[
-            key("ctx_tok", "Context, in tokens.", SpecKey::REQUIRED),
-            key("tokens", "Tokens to train on; what is no whole step is left out.", SpecKey::REQUIRED),
-            key("step_tok", "Tokens of a step, a multiple of `ctx_tok`.", SpecKey::REQUIRED),
+            required("ctx_tok", "Context, in tokens."),
+            required("tokens", "Tokens to train on; what is no whole step is left out."),
+            required("step_tok", "Tokens of a step, a multiple of `ctx_tok`."),
             key("cycle_rate", "Peak of a new cosine (a warm restart), from the second stage on.", "the cosine goes on"),
-            key("data", "A table of its own; `{}` for its defaults.", SpecKey::REQUIRED),
+            required("data", "A table of its own; `{}` for its defaults."),
         ],
     },
     SpecTable {
@@ -212,9 +210,9 @@ pub const SPEC_TABLES: [SpecTable; 10] = [
         name: "contrast",
         meaning: "A comparison of means over variants, seed by seed.",
         keys: &[
-            key("name", "What it says, in tables.", SpecKey::REQUIRED),
-            key("of", "Variants whose mean counts, seed by seed.", SpecKey::REQUIRED),
-            key("less", "Variants whose mean is taken off.", SpecKey::REQUIRED),
+            required("name", "What it says, in tables."),
+            required("of", "Variants whose mean counts, seed by seed."),
+            required("less", "Variants whose mean is taken off."),
         ],
     },
 ];

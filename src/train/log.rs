@@ -20,7 +20,8 @@ pub struct LogLine {
     pub loss_nats: f64,
     /// NLL of ordinary text.
     pub text_nats: f64,
-    /// NLL of the first digit of a value that the context has stated; chance is ln 10 = 2.30. None of these numbers if it stated none.
+    /// NLL of the first digit of a value that the context has stated; chance is ln 10 = 2.30. Numbers of digits are `None`
+    /// where no such digit was trained on.
     pub digit1_nats: Option<f64>,
     /// Share of these first digits that are predicted.
     pub digit1_hit: Option<f64>,

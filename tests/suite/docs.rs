@@ -66,9 +66,16 @@ fn every_command_of_the_pages_can_be_typed() {
     assert!(count > 20, "{count} commands were found");
 }
 
+/// These pages, the findings, and the page of the embedded models: texts with links to files.
+fn linked_pages() -> Vec<(PathBuf, String)> {
+    let others = ["experiments/FINDINGS.md", "crates/engine/assets/models/README.md"].map(|page| root().join(page));
+    let others = others.into_iter().map(|path| (path.clone(), fs::read_to_string(&path).unwrap()));
+    pages().into_iter().chain(others).collect()
+}
+
 #[test]
 fn every_link_of_the_pages_leads_to_a_file() {
-    for (path, page) in pages() {
+    for (path, page) in linked_pages() {
         let targets = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
         for target in targets.filter(|target| !target.contains("://") && !target.starts_with('#')) {
             let file = path.parent().unwrap().join(target.split('#').next().unwrap());
@@ -88,7 +95,7 @@ fn anchors(page: &str) -> Vec<String> {
 
 #[test]
 fn every_link_to_a_heading_leads_to_one() {
-    for (path, page) in pages() {
+    for (path, page) in linked_pages() {
         for target in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let Some((file, anchor)) = target.split_once('#').filter(|_| !target.contains("://")) else { continue };
             let other = path.parent().unwrap().join(file);
@@ -201,7 +208,7 @@ less = ["one"]
 
 #[test]
 fn every_key_of_a_training_spec_is_explained_with_its_default() {
-    let said: BTreeMap<String, &str> =
+    let said: BTreeMap<String, Option<&str>> =
         SPEC_TABLES.iter().flat_map(|table| table.keys.iter().map(|key| (table.key_name(key), key.default))).collect();
     let (mut of_spec, mut usual) = (Vec::new(), Vec::new());
     keys("", &serde_json::to_value(TrainSpec::parse(SPEC, "a spec").unwrap()).unwrap(), &mut of_spec);
@@ -215,7 +222,11 @@ fn every_key_of_a_training_spec_is_explained_with_its_default() {
     });
     keys("", &defaults, &mut usual);
     for (key, default) in usual {
-        let said: String = said[&key].chars().filter(|c| !['_', ' '].contains(c)).collect();
+        let said: String = said[&key]
+            .unwrap_or_else(|| panic!("{key} has a default"))
+            .chars()
+            .filter(|c| !['_', ' '].contains(c))
+            .collect();
         assert_eq!(said, default, "{key}");
     }
 }

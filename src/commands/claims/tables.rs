@@ -182,7 +182,8 @@ fn note_on_seeds(frame: &Frame) -> Option<String> {
 /// Largest difference of sizes of a pair, as a fraction of the standard model's.
 const SIZES: f64 = 0.1;
 
-/// What makes models no pair, as far as it can be seen, and what cannot. Of replicates, one stands for its recipe.
+/// Notes on models that are no pair (other sizes, other tokenizers) and on unknown training data. Of replicates, one stands for
+/// its recipe.
 fn note_on_pair(frame: &Frame) -> Option<String> {
     let (standard, others) = frame.models.split_first()?;
     let of_standard = frame.infos_of(standard).next()?;
